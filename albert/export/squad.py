@@ -61,7 +61,7 @@ class BestSpans(NamedTuple):
 
 
 class V1Head(tf.Module):
-  """Scores start and end independently. See `albert.tasks.squad.nbest.predictions_v1`."""
+  """Scores start and end independently. See `albert.tasks.squad.nbest.find_answers`."""
 
   def __init__(self, weights: Weights, config: SquadConfig):
     super().__init__(name="squad")
@@ -84,7 +84,7 @@ class V1Head(tf.Module):
 class V2Head(tf.Module):
   """Scores the end given the start, and whether there is an answer.
 
-  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.nbest.predictions_v2`.
+  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.nbest.find_answers`.
   """
 
   def __init__(self, weights: Weights, config: SquadConfig):

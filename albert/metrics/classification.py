@@ -13,7 +13,7 @@ scikit-learn, scipy and seqeval are imported when a metric is computed, because 
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -81,12 +81,6 @@ def _score(name: str, **options: Any) -> _Metric:
   return compute_score
 
 
-# F1, precision and recall of class 1. `compute` renumbers the classes, so that the positive one is class 1.
-f1, precision, recall = (
-  _score(name, labels=[1], average="macro") for name in ("f1_score", "precision_score", "recall_score")
-)
-
-
 def rmse(labels: np.ndarray, predictions: np.ndarray) -> float:
   """Computes the root of the mean squared error of float [N], N > 0."""
   return float(np.sqrt(np.mean(np.square(labels.astype(np.float64) - predictions))))
@@ -106,16 +100,6 @@ def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
   return float(metrics.matthews_corrcoef(labels, predictions))
 
 
-def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the Pearson correlation coefficient of float [N]."""
-  return _correlation("pearsonr", labels, predictions)
-
-
-def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the Spearman rank correlation coefficient of float [N]. Equal values get the mean of their ranks."""
-  return _correlation("spearmanr", labels, predictions)
-
-
 def _is_constant(values: np.ndarray) -> bool:
   return bool(len(values) < 2 or np.all(values == values[0]))
 
@@ -133,8 +117,10 @@ def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> floa
     return float(getattr(stats, name)(labels, predictions)[0])
 
 
-# Metrics of one class among the others.
-POSITIVE_METRICS: dict[str, _Metric] = {"f1": f1, "precision": precision, "recall": recall}
+# Metrics of one class among the others. `compute` renumbers the classes, so that the positive one is class 1.
+POSITIVE_METRICS = {
+  name: _score(f"{name}_score", labels=[1], average="macro") for name in ("f1", "precision", "recall")
+}
 # Metrics of one class for each example, or of several. With one, micro_f1 equals accuracy.
 CLASS_METRICS: dict[str, _Metric] = {
   "accuracy": accuracy,
@@ -148,7 +134,13 @@ PAIR_METRICS: dict[str, _Metric] = {
   "micro_precision": _score("precision_score", average="micro"),
   "micro_recall": _score("recall_score", average="micro"),
 }
-REGRESSION_METRICS: dict[str, _Metric] = {"pearson": pearson, "spearman": spearman, "rmse": rmse, "mae": mae}
+# Equal values get the mean of their ranks for "spearman".
+REGRESSION_METRICS: dict[str, _Metric] = {
+  "pearson": functools.partial(_correlation, "pearsonr"),
+  "spearman": functools.partial(_correlation, "spearmanr"),
+  "rmse": rmse,
+  "mae": mae,
+}
 METRICS = (
   POSITIVE_METRICS | CLASS_METRICS | PAIR_METRICS | REGRESSION_METRICS | {"matthews_corrcoef": matthews_corrcoef}
 )
@@ -215,38 +207,10 @@ def span_scores(
   return scores | {f"f1_{types[int(number)]}": float(f1) for number, f1 in zip(found, of_types[2], strict=True)}
 
 
-def tag_accuracies(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-  """Computes the share of words with the right tag, and the share of the most frequent tag.
-
-  Args:
-    labels, predictions: int [T], the tags of T > 0 words.
-  Returns: accuracy and majority_accuracy.
-  """
-  majority = float(np.bincount(labels).max() / len(labels))
-  return {"accuracy": float((labels == predictions).mean()), "majority_accuracy": majority}
-
-
 # Number of intervals of probabilities in which calibration is measured.
 NUM_INTERVALS = 10
 # The name of the loss of the best guess among the metrics of an evaluation.
 GUESSING_LOSS = "guessing_loss"
-
-
-def perplexity(loss: float) -> float:
-  """Returns exp(loss). A model that guesses among n tokens has perplexity n.
-
-  Args:
-    loss: mean cross entropy of a token, in nats. NaN gives NaN.
-  Returns: the perplexity; infinity if it overflows.
-
-  Example:
-    >>> perplexity(0.0)
-    1.0
-  """
-  try:
-    return math.exp(loss)
-  except OverflowError:
-    return math.inf
 
 
 def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
@@ -40,16 +40,6 @@ def exact_match(gold: str, prediction: str) -> int:
   return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
-def _bag_of_words_f1(gold: Sequence[str], prediction: Sequence[str]) -> float:
-  """F1 of two bags of words; 0 if they share no word."""
-  num_shared = sum((collections.Counter(prediction) & collections.Counter(gold)).values())
-  if not num_shared:
-    return 0
-  precision = 1.0 * num_shared / len(prediction)
-  recall = 1.0 * num_shared / len(gold)
-  return (2 * precision * recall) / (precision + recall)
-
-
 def f1_v1(gold: str, prediction: str) -> float:
   """Computes F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization.
 
@@ -57,22 +47,18 @@ def f1_v1(gold: str, prediction: str) -> float:
     gold: the gold answer.
     prediction: the predicted answer.
   """
-  return _bag_of_words_f1(normalize_answer(gold).split(), normalize_answer(prediction).split())
+  gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
+  num_shared = sum((collections.Counter(predicted_words) & collections.Counter(gold_words)).values())
+  if not num_shared:
+    return 0
+  precision = 1.0 * num_shared / len(predicted_words)
+  recall = 1.0 * num_shared / len(gold_words)
+  return (2 * precision * recall) / (precision + recall)
 
 
 def f1_v2(gold: str, prediction: str) -> float:
-  """Computes F1 of the words, from 0 to 1, as in v2.0.
-
-  If both answers have no words after normalization, F1 is 1. If only one of them has none, F1 is 0.
-
-  Args:
-    gold: the gold answer.
-    prediction: the predicted answer.
-  """
-  gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
-  if not gold_words or not predicted_words:
-    return int(gold_words == predicted_words)
-  return _bag_of_words_f1(gold_words, predicted_words)
+  """Computes F1 as in v2.0: like f1_v1, but 1 if both answers have no words after normalization."""
+  return f1_v1(gold, prediction) or exact_match(gold, prediction)
 
 
 def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[str, float]:
@@ -139,30 +125,24 @@ def evaluate_v2(
   _check_complete(answers, predictions, "prediction")
   if null_odds is not None:
     _check_complete(answers, null_odds, "null score")
-  exact = _best_scores(answers, predictions, exact_match)
-  f1 = _best_scores(answers, predictions, f1_v2)
   has_answer = {question: bool(texts) for question, texts in answers.items()}
-
-  def apply_threshold(scores: dict[str, float]) -> dict[str, float]:
-    """Replaces the scores of questions whose null odds are above the threshold. Their prediction becomes "": the score
-    is 1 if the question has no answer, else 0."""
-    if null_odds is None:
-      return scores
-    return {
-      question: float(not has_answer[question]) if null_odds[question] > threshold else score
-      for question, score in scores.items()
-    }
-
-  final_exact, final_f1 = apply_threshold(exact), apply_threshold(f1)
-  metrics = _mean_scores(final_exact, final_f1, answers, "")
-  for prefix, is_answerable in (("HasAns_", True), ("NoAns_", False)):
-    questions = [question for question in answers if has_answer[question] is is_answerable]
+  metric_functions = {"exact": exact_match, "f1": f1_v2}
+  scores = {name: _best_scores(answers, predictions, function) for name, function in metric_functions.items()}
+  # A question with null odds above the threshold has the prediction "": its score is 1 if it has no answer, else 0.
+  left_empty = {question for question, odds in (null_odds or {}).items() if odds > threshold}
+  metrics: dict[str, float] = {}
+  for prefix, kinds in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+    questions = [question for question in answers if has_answer[question] in kinds]
     if questions:
-      metrics |= _mean_scores(final_exact, final_f1, questions, prefix)
+      for name, of_questions in scores.items():
+        final_scores = [float(not has_answer[q]) if q in left_empty else of_questions[q] for q in questions]
+        # The scores are added with `sum`, as in the official script of v2.0.
+        metrics[prefix + name] = 100.0 * sum(final_scores) / len(questions)
+      metrics[f"{prefix}total"] = len(questions)
   if null_odds is not None:
     odds_of_questions = {question: odds for question, odds in null_odds.items() if question in answers}
-    for name, scores in (("exact", exact), ("f1", f1)):
-      best_score, threshold_of_best = _best_threshold(predictions, scores, odds_of_questions, has_answer)
+    for name, of_questions in scores.items():
+      best_score, threshold_of_best = _best_threshold(predictions, of_questions, odds_of_questions, has_answer)
       metrics |= {f"best_{name}": best_score, f"best_{name}_thresh": threshold_of_best}
   return metrics
 
@@ -189,20 +169,6 @@ def _best_scores(
     gold_texts = [text for text in texts if normalize_answer(text)] or [""]
     scores[question] = max(score(text, predictions[question]) for text in gold_texts)
   return scores
-
-
-def _mean_scores(
-  exact: Mapping[str, float], f1: Mapping[str, float], questions: Iterable[str], prefix: str
-) -> dict[str, float]:
-  """Means of exact match and F1 over some questions, in percent."""
-  questions = list(questions)
-  total = len(questions)
-  # The scores are added with `sum`, as in the official script of v2.0.
-  return {
-    f"{prefix}exact": 100.0 * sum(exact[question] for question in questions) / total,
-    f"{prefix}f1": 100.0 * sum(f1[question] for question in questions) / total,
-    f"{prefix}total": total,
-  }
 
 
 def _best_threshold(

@@ -17,9 +17,8 @@ from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
-from albert.tasks.pretraining.features import record_features
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.model import MAX_LOGITS, PretrainingTask
+from albert.tasks.pretraining.model import MAX_LOGITS, PretrainingTask, record_features
 from benchmarks.tpu.chips import NUM_CORES
 from data_prep.examples.settings import PreparationSettings
 

@@ -297,7 +297,7 @@ def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str
   static = {"input_file": shards["static"], "spm_model_file": spm_model}
   configs: list[tuple[dict[str, Any], str]] = [
     (unmasked, "dynamic masks need --spm_model_file"),
-    (unmasked | {"masking": "static"}, "--masking=static: the shards of --input_file were written without masks"),
+    (unmasked | {"masking": "static"}, "these shards were written without masks: give --masking=dynamic"),
     (static | {"ngram": 2}, "--ngram=2 has an effect only on dynamic masks: also give --masking=dynamic"),
   ]
   for config, message in configs:
@@ -327,5 +327,5 @@ def test_each_stage_has_its_own_masking_rate(shards: dict[str, str], spm_model: 
 def test_stages_cannot_have_static_and_dynamic_masks(shards: dict[str, str], spm_model: str):
   stages = json.dumps([{"until": 0.5, "input_file": shards["none"]}, {"until": 1}])
   mixed = _make_task(spm_model, input_file=shards["static"], spm_model_file=spm_model, stages=stages)
-  with pytest.raises(UserError, match=r"stage 1 of 2: .* were written without masks, .* also give --masking=dynamic"):
+  with pytest.raises(UserError, match=r"stage 1 of 2: .* were written without masks: give --masking=dynamic"):
     mixed.training_stages()

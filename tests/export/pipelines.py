@@ -28,7 +28,7 @@ from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.race.files import ChoiceQuestion
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
-from albert.tasks.squad.nbest import predictions_v1, predictions_v2
+from albert.tasks.squad.nbest import find_answers
 from albert.tasks.tagging.features import TaggingFeaturizer
 from albert.tasks.tagging.files import TaggedText
 from albert.tasks.tagging.results import predict_tags
@@ -253,13 +253,13 @@ def _answer_squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTen
   questions, examples = make_squad_examples(run, requests)
   batch = _pad(examples, token_features=[P_MASK])
   if version_2:
-    outputs, predict = _squad_v2_outputs(run, batch), predictions_v2
+    outputs = _squad_v2_outputs(run, batch)
     score_names = ("start_log_prob", "end_log_prob")
   else:
-    outputs, predict = _squad_v1_outputs(run, batch), predictions_v1
+    outputs = _squad_v1_outputs(run, batch)
     score_names = ("start_logit", "end_logit")
   outputs[EXAMPLE_INDEX] = np.arange(examples.num_examples)
-  predictions = predict(questions, outputs, examples, n_best_size=3, max_answer_length=config.max_answer_length)
+  predictions = find_answers(questions, outputs, examples, n_best_size=3, max_answer_length=config.max_answer_length)
   chosen = predictions.answers(config.null_score_diff_threshold)
   null_odds = predictions.null_odds or dict.fromkeys(chosen, -np.inf)
   # A question whose windows hold no possible span has no best entry. Its score is that of a masked token.
@@ -312,7 +312,7 @@ def _answer_tagging(run: Run, requests: Requests) -> AnswerTensors:
     "log_probabilities": np.asarray(tf.nn.log_softmax(logits)),
     EXAMPLE_INDEX: np.arange(examples.num_examples),
   }
-  all_spans = list(predict_tags(outputs, examples, texts, scheme, tags).json_spans())
+  all_spans = [found.json_spans() for found in predict_tags(outputs, examples, texts, scheme, tags)]
   length = max(map(len, all_spans))
 
   def column(name: str, padding: Any) -> list[Any]:

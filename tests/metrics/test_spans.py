@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert.metrics.classification import span_scores, tag_accuracies
+from albert.metrics.classification import span_scores
 from albert.tasks.tagging.schemes import SCHEMES, Span
 
 TYPES = ("LOC", "a-b", "ORG")
@@ -59,8 +59,3 @@ def test_scores_are_those_of_sets_of_spans(name: str, seed: int) -> None:
 def test_scores_without_spans_are_zero(labels: str, predictions: str) -> None:
   scores = span_scores([labels.split()], [predictions.split()], TYPES, "BIO")
   assert scores == {"precision": 0, "recall": 0, "f1": 0, "f1_LOC": 0, "f1_a-b": 0, "f1_ORG": 0}
-
-
-def test_accuracies() -> None:
-  result = tag_accuracies(np.array([0, 0, 0, 1, 2]), np.array([0, 1, 0, 1, 0]))
-  assert result == {"accuracy": 3 / 5, "majority_accuracy": 3 / 5}

@@ -18,7 +18,7 @@ from albert.tasks.predictions import write_mistakes
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.nbest import SquadPredictions
-from albert.tasks.squad.results import write_predictions
+from albert.tasks.squad.results import prediction_paths, write_predictions
 from tests.tokenization.reference import random_texts
 
 
@@ -70,7 +70,7 @@ def _write_and_read_race(texts: Sequence[str], directory: Path) -> list[str]:
 
 def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> list[str]:
   answers = {str(number): [{"text": text, "probability": 1.0}] for number, text in enumerate(texts)}
-  write_predictions(str(directory), "dev", SquadPredictions(answers), 0.0)
+  write_predictions(prediction_paths(str(directory), "dev"), SquadPredictions(answers), 0.0)
   official_format = json.loads((directory / "predictions_dev.json").read_text(encoding="utf-8"))
   return [official_format[str(number)] for number in range(len(texts))]
 
@@ -89,10 +89,12 @@ def _as_cell(text: str) -> str:
   return text.translate({ord(character): " " for character in "\t\r\n"})
 
 
-# Name -> the function that writes texts into a directory and returns what the task's own reader reads, the form in
-# which such a file can hold a text, and what a reader must return for it. JSON can contain lone surrogates and UTF-8
-# cannot, so readers replace them. A line of a table that is blank is left out, so another text stands for an empty one.
-TASK_FILES: dict[str, tuple[Callable[..., list[str]], Callable[[str], str], Callable[[str], str]]] = {
+_WriteAndRead = Callable[[Sequence[str], Path], list[str]]
+_Convert = Callable[[str], str]
+# For each kind of file: a function that writes texts into it and returns what the task's own reader reads; the form of
+# a text that the file can hold; and the text that must be read. JSON may have lone surrogates, which readers replace.
+# A line of a table that is blank is left out, so another text is written in place of an empty one.
+TASK_FILES: dict[str, tuple[_WriteAndRead, _Convert, _Convert]] = {
   "a.tsv": (_write_and_read_tsv, lambda text: replace_surrogates(_as_cell(text)) or ".", str),
   "a.csv": (_write_and_read_csv, lambda text: replace_surrogates(text) or " ", str),
   "a.jsonl": (_write_and_read_json_lines, str, replace_surrogates),
@@ -107,5 +109,5 @@ TASK_FILES: dict[str, tuple[Callable[..., list[str]], Callable[[str], str], Call
 def test_texts_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
   write_and_read, to_writable, to_expected = TASK_FILES[name]
   texts = ["", " ", "\ud800", '"', "\\ud800", "\u2028a\x85", "x" * 2**20, *random_texts(500, seed=3)]
-  written = list(map(to_writable, texts))
+  written = [to_writable(text) for text in texts]
   assert write_and_read(written, tmp_path) == list(map(to_expected, written))

@@ -103,8 +103,8 @@ BAD_STAGES: dict[str, tuple[dict[str, Any], str]] = {
   ),
   "another vocabulary": (
     {"input_file": "DIR/vocabulary 0/*.tfrecord", "stages": two_stages(input_file="DIR/vocabulary 1/*.tfrecord")},
-    "stage 1 of 2: --input_file=DIR/vocabulary 1/*.tfrecord: these shards were made with another vocabulary "
-    "(SHA-256 111111111111...) than those of the last stage (000000000000...): give shards of one vocabulary",
+    "stage 1 of 2: DIR/vocabulary 1/manifest.json: these shards were made with another vocabulary (sentencepiece, "
+    "SHA-256 111111111111...) than the other ones (sentencepiece, 000000000000...): give shards of one vocabulary",
   ),
   "masks of the shards": (
     {"input_file": "LONG", "stages": two_stages(masked_lm_prob=0.2)},

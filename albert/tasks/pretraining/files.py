@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from albert.data.shards import stat_shards
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
-from albert.io.files import expand_globs
 from albert.tasks.pretraining.flags import (
   PretrainingConfig,
   Stage,
@@ -90,6 +89,8 @@ class PretrainingData:
   Args:
     model_config: the model.
     config: the shards and the objectives.
+    vocabulary: hash and kind of the vocabulary that the shards must have; "" and "" for any. Shards without a manifest
+      may have any.
 
   Attributes:
     config: the flags; do_lower_case and keep_accents are those of the shards if they are not given.
@@ -106,15 +107,14 @@ class PretrainingData:
     UserError: the shards cannot be read, or do not match the flags, the model or each other.
   """
 
-  def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
+  def __init__(self, model_config: ModelConfig, config: PretrainingConfig, vocabulary: tuple[str, str] = ("", "")):
     self.model_config = model_config
     self.config = config
     self.stages = read_stages(config, model_config)
     input_file = deciding_input_file(self.stages, config)
     self.globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
-    self._stats: dict[str, dict[str, files.Stat]] = {}
-    self._forms: dict[str, ShardForm] = {}
-    self._vocab_sha256 = self._vocab_kind = ""  # the vocabulary of the shards; "" if they have no manifest
+    self._shards: dict[str, tuple[dict[str, files.Stat], ShardForm]] = {}
+    self._vocab_sha256, self._vocab_kind = vocabulary
     self._rows: Rows | None = None  # the lines to predict, if they are in memory
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
@@ -140,34 +140,30 @@ class PretrainingData:
 
   # Shards:
 
-  def _shards(self, flag: str) -> dict[str, files.Stat]:
-    """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
-    if flag not in self._stats:
-      self._stats[flag] = find_shards(flag, self.globs[flag])
-    return self._stats[flag]
-
-  def form(self, flag: str) -> ShardForm:
-    """Returns the form of the first shard that a flag gives. It is read only once."""
-    if flag not in self._forms:
-      self._forms[flag] = read_form(next(iter(self._shards(flag))))
-    return self._forms[flag]
+  def shards(self, flag: str) -> tuple[dict[str, files.Stat], ShardForm]:
+    """Returns path -> size and time of the shards that a flag gives, and the form of the first one. Reads them once."""
+    if flag not in self._shards:
+      stats = find_shards(flag, self.globs[flag])
+      self._shards[flag] = stats, read_form(next(iter(stats)))
+    return self._shards[flag]
 
   @functools.cached_property
   def training_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --input_file; with several stages, of those of the last stage."""
-    if not (self.masking or self.form("input_file").has_masks):
+    shards, form = self.shards("input_file")
+    if not (self.masking or form.has_masks):
       raise UserError(
         f"--input_file={self.globs['input_file']}: these shards have no masks: give --masking=dynamic and "
         "--spm_model_file if they were written with --masking=none, or else write them again"
       )
-    return self._shards("input_file")
+    return shards
 
   @functools.cached_property
   def heldout_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --eval_input_file."""
-    shards = self._shards("eval_input_file")
+    shards, form = self.shards("eval_input_file")
     self._check_manifests(list(shards))
-    if not self.form("eval_input_file").has_masks:
+    if not form.has_masks:
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
         "each other, so they need the same masks: write the shards with --masking=static"
@@ -176,27 +172,26 @@ class PretrainingData:
 
   def _read_shard_settings(self, files_flag: str) -> Manifest | None:
     """Sets the lengths to those of the first shard, and checks that flags and model fit. Returns its manifest."""
-    form, paths = self.form(files_flag), list(self._shards(files_flag))
-    for flag in ("max_seq_length", "max_predictions_per_seq"):
-      length = getattr(form, flag)
-      # A run has recorded the number of predictions of its training shards. That of the held-out shards may differ.
-      is_checked = flag == "max_seq_length" or files_flag == "input_file"
-      flag_value = getattr(self.config, flag)
-      if is_checked and flag_value not in (0, length):
-        raise UserError(
-          f"--{flag}={flag_value}: {paths[0]} was written with {length}; give {length} or leave the flag out"
-        )
-    self.max_seq_length, self.max_predictions, path = form.max_seq_length, form.max_predictions_per_seq, paths[0]
-    if self.max_seq_length > self.model_config.max_position_embeddings:
+    shards, form = self.shards(files_flag)
+    path, positions = next(iter(shards)), self.model_config.max_position_embeddings
+    self.max_seq_length, self.max_predictions = form.max_seq_length, form.max_predictions_per_seq
+    lengths = {"max_seq_length": form.max_seq_length}
+    if files_flag == "input_file":  # a run has recorded the number of training shards; that of others may differ
+      lengths["max_predictions_per_seq"] = form.max_predictions_per_seq
+    for flag, length in lengths.items():
+      value = getattr(self.config, flag)
+      if value not in (0, length):
+        raise UserError(f"--{flag}={value}: {path} was written with {length}; give {length} or leave the flag out")
+    if self.max_seq_length > positions:
       raise UserError(
-        f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
-        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise max_position_embeddings"
+        f"{path} holds sequences of {self.max_seq_length} tokens, the model has {positions} positions: write shorter "
+        "shards or raise max_position_embeddings"
       )
-    return self._check_manifests(paths)
+    return self._check_manifests(list(shards))
 
   def _check_manifests(self, paths: Sequence[str]) -> Manifest | None:
     """Checks the manifests beside all shards, and returns the one beside the first shard."""
-    manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
+    manifests = dict(_load_manifests(paths))
     for directory, manifest in manifests.items():
       if manifest:
         self._check_manifest(directory, manifest)
@@ -231,14 +226,13 @@ class PretrainingData:
         f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
-    if not self._vocab_sha256:
-      self._vocab_sha256, self._vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
-    if manifest.vocab_sha256 != self._vocab_sha256:
+    if self._vocab_sha256 not in ("", manifest.vocab_sha256):
       raise UserError(
         f"{manifest_file}: these shards were made with another vocabulary ({manifest.vocab_kind}, SHA-256 "
         f"{manifest.vocab_sha256[:12]}...) than the other ones ({self._vocab_kind}, {self._vocab_sha256[:12]}...): "
         "give shards of one vocabulary"
       )
+    self._vocab_sha256, self._vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
     shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
       self.sentence_prediction = shard_objective
@@ -250,22 +244,18 @@ class PretrainingData:
 
   def _find_masking(self, manifest: Manifest | None) -> MaskingSettings | None:
     """Returns the settings of dynamic masking; None if the masks in the shards, which have the manifest, are used."""
-    config = self.config
+    config, input_file = self.config, self.globs["input_file"]
     shard_settings = manifest.settings if manifest else {}
     is_unmasked = shard_settings.get("masking") == "none"
     if is_unmasked and config.masking == "static":
-      raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
+      raise UserError(f"--input_file={input_file}: these shards were written without masks: give --masking=dynamic")
     if config.masking != "dynamic" and not is_unmasked:
-      for flag in ("masked_lm_prob", "ngram"):
-        if getattr(config, flag):
-          raise UserError(
-            f"--{flag}={getattr(config, flag)} has an effect only on dynamic masks: also give --masking=dynamic"
-          )
+      for flag, value in (("masked_lm_prob", config.masked_lm_prob), ("ngram", config.ngram)):
+        if value:
+          raise UserError(f"--{flag}={value} has an effect only on dynamic masks: also give --masking=dynamic")
       return None
     if not config.spm_model_file:
-      raise UserError(
-        "dynamic masks need --spm_model_file: the vocabulary of the shards, which shows where words start"
-      )
+      raise UserError("dynamic masks need --spm_model_file, the vocabulary of the shards: it shows where words start")
     tokenizer, vocab_size = self.tokenizer, self.model_config.vocab_size
     if tokenizer.vocab_size != vocab_size:
       raise UserError(
@@ -295,17 +285,14 @@ class PretrainingData:
     """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
     if self.config.spm_model_file:
       return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
-    if not self._vocab_sha256:
-      return None
-    return VocabularyId(self._vocab_sha256, f"that of {self.globs['input_file'] or self.config.eval_input_file}")
+    name = f"that of {self.globs['input_file'] or self.config.eval_input_file}"
+    return VocabularyId(self._vocab_sha256, name) if self._vocab_sha256 else None
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the hash and the kind of the vocabulary, if they are known."""
     vocabulary = self.vocabulary()
-    if not vocabulary:
-      return {}
     kind = self.tokenizer.vocabulary.kind if self.config.spm_model_file else self._vocab_kind
-    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind}
+    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind} if vocabulary else {}
 
   # Stages:
 
@@ -315,45 +302,28 @@ class PretrainingData:
 
     Its shards must fit the model, the vocabulary and the objective. A UserError names the stage.
     """
+    # The config of a run without stages that trains like the stage. Its lengths are those of its shards.
+    config = dataclasses.replace(
+      self.config,
+      stages="",
+      eval_input_file="",
+      max_seq_length=0,
+      max_predictions_per_seq=0,
+      sentence_prediction=self.sentence_prediction,
+      masking="dynamic" if self.masking else "static",
+      **(self.masking._asdict() if self.masking else {}),
+    )
     checked: list[tuple[Stage, PretrainingData]] = []
     for index, stage in enumerate(self.stages):
       try:
         model_config = dataclasses.replace(self.model_config, **stage.fields_of(ModelConfig))
-        data = PretrainingData(model_config, self._config_of_stage(stage))
-        data._check_fits_last_stage(self)
+        config_of_stage = dataclasses.replace(config, **stage.fields_of(PretrainingConfig))
+        data = PretrainingData(model_config, config_of_stage, (self._vocab_sha256, self._vocab_kind))
         _ = data.training_shards
       except UserError as error:
         raise UserError(f"{stage_name(index, len(self.stages))}: {error}") from error
       checked.append((stage, data))
     return checked
-
-  def _config_of_stage(self, stage: Stage) -> PretrainingConfig:
-    """Returns the config of a run without stages that trains like this stage. Its lengths are those of its shards."""
-    changes: dict[str, Any] = {
-      "stages": "",
-      "eval_input_file": "",
-      "max_seq_length": 0,
-      "max_predictions_per_seq": 0,
-      "sentence_prediction": self.sentence_prediction,
-    }
-    if self.masking:
-      changes |= {"masking": "dynamic", **self.masking._asdict()}
-    return dataclasses.replace(self.config, **changes | stage.fields_of(PretrainingConfig))
-
-  def _check_fits_last_stage(self, last: PretrainingData) -> None:
-    """Checks that a stage has the vocabulary of the last stage, and masks if the last stage's shards have masks."""
-    input_file = self.config.input_file
-    if self._vocab_sha256 and last._vocab_sha256 and self._vocab_sha256 != last._vocab_sha256:
-      raise UserError(
-        f"--input_file={input_file}: these shards were made with another vocabulary (SHA-256 "
-        f"{self._vocab_sha256[:12]}...) than those of the last stage ({last._vocab_sha256[:12]}...): "
-        "give shards of one vocabulary"
-      )
-    if self.masking and not last.masking:
-      raise UserError(
-        f"--input_file={input_file}: these shards were written without masks, and those of the last stage with masks: "
-        "also give --masking=dynamic"
-      )
 
   # Lines to predict:
 
@@ -371,7 +341,7 @@ class PretrainingData:
     config, rows = self.config, self._rows
     if not (config.predict_file or rows is not None) or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    sources = expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
+    sources = files.expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
     lines = read_masked_lines(sources, self.tokenizer, max_length=self.model_config.max_position_embeddings)
     if not lines:
       raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
@@ -447,10 +417,9 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   for index, stage in enumerate(stages):
     shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
     length = "the shards' length" if files.is_remote(shards) else f"{read_form(shards).max_seq_length} tokens"
+    depth, full_depth = stage.num_hidden_layers or model_config.num_hidden_layers, model_config.num_hidden_layers
     lines.append(
-      f"{stage_name(index, len(stages))}: {steps[index]}, "
-      f"{stage.num_hidden_layers or model_config.num_hidden_layers} of {model_config.num_hidden_layers} layers, "
-      f"sequences of {length}, "
+      f"{stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
       f"{stage.train_batch_size or train.train_batch_size} examples per step"
     )
   return lines
@@ -474,17 +443,18 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   """
   if config.spm_model_file:
     return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
-  shards = {
-    "input_file": deciding_input_file(read_stages(config, model_config), config),
-    "eval_input_file": config.eval_input_file,
-  }
-  for flag, globs in shards.items():
-    paths = find_shards(flag, globs) if globs else {}
-    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
-      shard_manifest = Manifest.load(directory)
-      if shard_manifest:
-        return VocabularySize(shard_manifest.vocab_size, files.join(directory, MANIFEST_NAME))
+  input_file = deciding_input_file(read_stages(config, model_config), config)
+  for flag, globs in (("input_file", input_file), ("eval_input_file", config.eval_input_file)):
+    for directory, manifest in _load_manifests(find_shards(flag, globs) if globs else ()):
+      if manifest:
+        return VocabularySize(manifest.vocab_size, files.join(directory, MANIFEST_NAME))
   return None
+
+
+def _load_manifests(paths: Iterable[str]) -> Iterator[tuple[str, Manifest | None]]:
+  """Yields the directories of shards with their manifests; None where there is none."""
+  for directory in dict.fromkeys(map(os.path.dirname, paths)):
+    yield directory, Manifest.load(directory)
 
 
 def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
@@ -497,12 +467,19 @@ def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, ma
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  return [
-    _encode_line(location, number, text.strip(), tokenizer, max_length)
-    for source in sources
-    for location, number, text in _lines_of(source)
-    if text.strip()
-  ]
+  special_ids = tokenizer.special_ids
+  lines: list[MaskedLine] = []
+  for location, number, text in itertools.chain.from_iterable(map(_lines_of, sources)):
+    if not text.strip():
+      continue
+    ids = [special_ids.cls, *encode_with_masks(tokenizer, text.strip()), special_ids.sep]
+    positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
+    if not positions:
+      raise UserError(f"{location}: has no [MASK] to fill")
+    if len(ids) > max_length:
+      raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
+    lines.append(MaskedLine(number, text.strip(), ids, positions))
+  return lines
 
 
 def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
@@ -514,14 +491,3 @@ def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
   else:
     for number, line in read_lines(source):
       yield f"{source}, line {number}", number, line
-
-
-def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
-  special_ids = tokenizer.special_ids
-  ids = [special_ids.cls, *encode_with_masks(tokenizer, text), special_ids.sep]
-  positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
-  if not positions:
-    raise UserError(f"{location}: has no [MASK] to fill")
-  if len(ids) > max_length:
-    raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
-  return MaskedLine(number, text, ids, positions)

@@ -156,13 +156,52 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
     UserError: a setting is unknown, has a wrong type or is out of range; or the stages do not fit each other or the
       model.
   """
-  remedy = f"give a list such as {_STAGES_EXAMPLE}"
-  values = json_values.parse("--stages", config.stages, list[dict[str, Any]], remedy) if config.stages else []
-  stages = tuple(_read_stage(value, _source(index, len(values))) for index, value in enumerate(values))
-  _check_shares(stages)
-  _check_depths(stages, model)
-  _check_input_file(stages, config.input_file)
-  return stages
+  if not config.stages:
+    return ()
+  values = json_values.parse("--stages", config.stages, list[dict[str, Any]], f"give a list such as {_STAGES_EXAMPLE}")
+  stages: list[Stage] = []
+  full_depth, groups = model.num_hidden_layers, model.num_hidden_groups
+  until, depth = 0.0, 0
+  for index, value in enumerate(values):
+    source = f"stages, {stage_name(index, len(values))}"
+    if "until" not in value:
+      raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
+    stage = from_dict(Stage, value, source=source)
+    stages.append(stage)
+    if stage.until <= until:
+      raise UserError(
+        f"{source}: until is {stage.until:g}, not above the {until:g} of the stage before it: give shares of all steps "
+        "in rising order"
+      )
+    until, depth_before, depth = stage.until, depth, stage.num_hidden_layers or full_depth
+    is_last = index == len(values) - 1
+    if is_last and until != 1:
+      raise UserError(
+        f"{source}: until is {until:g}, and the last stage must end at 1, the last step: give 1, or add a stage"
+      )
+    if depth > full_depth:
+      raise UserError(f"{source}: num_hidden_layers is {depth}, the model has {full_depth}: give at most {full_depth}")
+    if depth < depth_before:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, less than the {depth_before} of the stage before it: a model only "
+        f"grows from stage to stage: give {depth_before} or more"
+      )
+    if is_last and depth != full_depth:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, and the last stage must train all {full_depth} layers of the model: "
+        "leave it out here, or change the model"
+      )
+    if model.sharing != "none" and depth % groups and depth != full_depth:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, which the {groups} groups of layers cannot share evenly: give a "
+        f"multiple of {groups}"
+      )
+  if config.input_file and stages and all(stage.input_file not in (None, config.input_file) for stage in stages):
+    raise UserError(
+      f"--input_file={config.input_file}: no stage reads it, because each has an input_file of its own: leave it out, "
+      "or remove input_file from a stage"
+    )
+  return tuple(stages)
 
 
 def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple[int, int]]:
@@ -179,8 +218,8 @@ def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple
     first_step, last_step = steps[-1][1] if steps else 0, round(share * num_train_steps)
     if last_step <= first_step:
       raise UserError(
-        f"{_source(index, len(shares))}: until {share:g} of {num_train_steps} steps is step {last_step}, where the "
-        "stage before it ends: give the stage a larger share, or more --num_train_steps"
+        f"stages, {stage_name(index, len(shares))}: until {share:g} of {num_train_steps} steps is step {last_step}, "
+        "where the stage before it ends: give the stage a larger share, or more --num_train_steps"
       )
     steps.append((first_step, last_step))
   return steps
@@ -192,66 +231,3 @@ def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> s
   With several stages, these are the shards of the last one.
   """
   return (stages[-1].input_file if stages else None) or config.input_file
-
-
-def _source(index: int, num_stages: int) -> str:
-  return f"stages, {stage_name(index, num_stages)}"
-
-
-def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
-  """Checks the names, types and ranges of the settings of one stage."""
-  if "until" not in values:
-    raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
-  return from_dict(Stage, values, source=source)
-
-
-def _check_shares(stages: Sequence[Stage]) -> None:
-  """Checks that the stages end one after the other, and the last one at the last step."""
-  previous_until = 0.0
-  for index, stage in enumerate(stages):
-    if stage.until <= previous_until:
-      raise UserError(
-        f"{_source(index, len(stages))}: until is {stage.until:g}, not above the {previous_until:g} of the stage "
-        "before it: give shares of all steps in rising order"
-      )
-    previous_until = stage.until
-  if stages and previous_until != 1:
-    raise UserError(
-      f"{_source(len(stages) - 1, len(stages))}: until is {previous_until:g}, and the last stage must end at 1, the "
-      "last step: give 1, or add a stage"
-    )
-
-
-def _check_depths(stages: Sequence[Stage], model: ModelConfig) -> None:
-  """Checks that the depth never decreases, that the groups can share it, and that the last depth is the model's."""
-  full_depth, groups = model.num_hidden_layers, model.num_hidden_groups
-  previous_depth = 0
-  for index, stage in enumerate(stages):
-    source, depth = _source(index, len(stages)), stage.num_hidden_layers or full_depth
-    if depth > full_depth:
-      raise UserError(f"{source}: num_hidden_layers is {depth}, the model has {full_depth}: give at most {full_depth}")
-    if depth < previous_depth:
-      raise UserError(
-        f"{source}: num_hidden_layers is {depth}, less than the {previous_depth} of the stage before it: a model only "
-        f"grows from stage to stage: give {previous_depth} or more"
-      )
-    if index == len(stages) - 1 and depth != full_depth:
-      raise UserError(
-        f"{source}: num_hidden_layers is {depth}, and the last stage must train all {full_depth} layers of the model: "
-        "leave it out here, or change the model"
-      )
-    if model.sharing != "none" and depth % groups and depth != full_depth:
-      raise UserError(
-        f"{source}: num_hidden_layers is {depth}, which the {groups} groups of layers cannot share evenly: give a "
-        f"multiple of {groups}"
-      )
-    previous_depth = depth
-
-
-def _check_input_file(stages: Sequence[Stage], input_file: str) -> None:
-  """Refuses --input_file if no stage reads it."""
-  if input_file and stages and all(stage.input_file not in (None, input_file) for stage in stages):
-    raise UserError(
-      f"--input_file={input_file}: no stage reads it, because each has an input_file of its own: leave it out, or "
-      "remove input_file from a stage"
-    )

@@ -15,24 +15,35 @@ from tensorflow.python.framework import config as tf_config  # TensorFlow export
 from albert.config.model import ModelConfig
 from albert.data import tables
 from albert.data.dataset import Dataset
+from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
+from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
+from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
-from albert.metrics.classification import perplexity
+from albert.io import files
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import predictions_name, predictions_path
-from albert.tasks.pretraining.features import heldout_dataset, heldout_features, training_dataset, training_stages
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.results import NUM_CANDIDATES, baseline_accuracies, fill_line
+from albert.tasks.pretraining.results import baseline_accuracies, fill_line
 from albert.tasks.splits import TEST
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
-MASKED_LM_PERPLEXITY = "masked_lm_perplexity"
-# TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+_MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflows
+# The settings that may differ between stages. config.json records them for each stage.
+_SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
+# Maximum number of logits of a device in training.
 MAX_LOGITS = 2**31 - 1
+
+
+def record_features(data: PretrainingData, max_predictions: int) -> Sequence[FeatureSpec]:
+  """Returns the features that each record must have, with this number of masked tokens."""
+  model = data.model_config
+  features = pretraining_features(data.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
+  return [feature for feature in features if data.sentence_metric or feature.name != NEXT_SENTENCE_LABELS]
 
 
 class PretrainingTask(Task):
@@ -59,6 +70,7 @@ class PretrainingTask(Task):
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
     super().__init__(model_config)
     self.data = data or PretrainingData(model_config, config)
+    self._shards: dict[str, Shards] = {}  # globs -> the shards, once they are counted
     self.sentence_metric = self.data.sentence_metric
     if not self.sentence_metric:
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
@@ -80,7 +92,6 @@ class PretrainingTask(Task):
     if train:
       self.training_stages()
     if evaluate:
-      self.evaluation_data()
       _ = self._baselines
 
   def tokenize(self) -> None:
@@ -88,27 +99,47 @@ class PretrainingTask(Task):
 
   def training_data(self) -> ShardDataset:
     """Returns the shards of --input_file; with several stages, those of the last stage."""
-    return self._training_shards
+    return self._training_dataset(self.data)
 
-  @functools.cached_property
-  def _training_shards(self) -> ShardDataset:
-    return training_dataset(self.data)
+  def _training_dataset(self, data: PretrainingData) -> ShardDataset:
+    masking = DynamicMasking.from_tokenizer(data.tokenizer, *data.masking) if data.masking else None
+    features = record_features(data, data.max_predictions)
+    return ShardDataset(self._count(data, "input_file", data.training_shards), features, masking)
+
+  def _count(self, data: PretrainingData, flag: str, stats: Mapping[str, files.Stat]) -> Shards:
+    """Counts and hashes the shards of a flag. Those that several stages read are counted once."""
+    globs = data.globs[flag]
+    if globs not in self._shards:
+      cache_dir = data.config.cache_dir
+      self._shards[globs] = count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=cache_dir)
+    return self._shards[globs]
 
   def training_stages(self) -> Sequence[TrainingStage]:
     """Returns the stages of training in order."""
-    return self._training_stages if self.data.stages else super().training_stages()
-
-  @functools.cached_property
-  def _training_stages(self) -> Sequence[TrainingStage]:
-    return training_stages(self.data)
+    if not self.data.stages:
+      return super().training_stages()
+    stages: list[TrainingStage] = []
+    for stage, data in self.data.data_of_stages:
+      settings = data.settings()
+      stages.append(
+        TrainingStage(
+          until=stage.until,
+          model_config=data.model_config,
+          data=self._training_dataset(data),
+          train_batch_size=stage.train_batch_size,
+          settings={name: settings[name] for name in _SETTINGS_OF_STAGES},
+        )
+      )
+    return stages
 
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns the shards of --eval_input_file."""
-    return {"heldout": self._heldout_shards}
+    return {"heldout": self._heldout_dataset()}
 
-  @functools.cached_property
-  def _heldout_shards(self) -> ShardDataset:
-    return heldout_dataset(self.data)
+  def _heldout_dataset(self) -> ShardDataset:
+    shards = self._count(self.data, "eval_input_file", self.data.heldout_shards)
+    _, form = self.data.shards("eval_input_file")
+    return ShardDataset(shards, record_features(self.data, form.max_predictions_per_seq))
 
   def metric_names(self) -> Sequence[str]:
     """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
@@ -138,7 +169,15 @@ class PretrainingTask(Task):
     """
     output = model(batch, training=training, seed=seed)
     if training:
-      _check_logits(output.masked_lm_logits)
+      # TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+      num_logits = output.masked_lm_logits.shape.num_elements()
+      if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
+        batch_size, num_predictions, vocab_size = output.masked_lm_logits.shape
+        raise UserError(
+          f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} "
+          f"logits on a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller "
+          f"--train_batch_size, or --gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
+        )
     loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
     if self.sentence_metric:
@@ -149,7 +188,8 @@ class PretrainingTask(Task):
 
   def metrics_from_means(self, means: Mapping[str, float]) -> dict[str, float]:
     """Returns the perplexity of the masked tokens, exp(masked_lm_loss), as in RoBERTa's table 3."""
-    return {MASKED_LM_PERPLEXITY: perplexity(means[MASKED_LM_LOSS])}
+    loss = means[MASKED_LM_LOSS]
+    return {"masked_lm_perplexity": math.inf if loss > _MAX_LOSS_OF_PERPLEXITY else math.exp(loss)}
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""
@@ -158,8 +198,10 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    paths, features = list(self.data.heldout_shards), heldout_features(self.data)
-    return baseline_accuracies(paths, features, self.model_config.vocab_size, self.sentence_metric)
+    heldout = self._heldout_dataset()
+    return baseline_accuracies(
+      heldout.shards.paths, heldout.features, self.model_config.vocab_size, self.sentence_metric
+    )
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
@@ -184,32 +226,20 @@ class PretrainingTask(Task):
     """Fills the masks in --predict_file: writes predictions_NAME.tsv, and prints it."""
     del run_model
     (path,) = self.prediction_files(directory, predictions_file)
-    tokenizer = self.data.tokenizer
-    rows = [row for line in self.data.masked_lines for row in fill_line(model, tokenizer, line)]
+    rows: list[dict[str, Any]] = []
+    for line in self.data.masked_lines:
+      for mask, candidates in enumerate(fill_line(model, self.data.tokenizer, line), start=1):
+        row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
+        for rank, (piece, probability) in enumerate(candidates.items(), start=1):
+          row |= {f"piece_{rank}": piece, f"probability_{rank}": probability}
+        rows.append(row)
     print(tables.write_rows(path, rows), end="", flush=True)
     return [path]
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each line a list with a dict for each [MASK]: the most probable pieces -> their probabilities."""
     del run_model
-    ranks = range(1, NUM_CANDIDATES + 1)
-    answers: list[Any] = []
-    for line in self.data.masked_lines:
-      rows = fill_line(model, self.data.tokenizer, line)
-      answers.append([{row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in ranks} for row in rows])
-    return answers
-
-
-def _check_logits(logits: tf.Tensor) -> None:
-  """Raises a UserError if there are more logits [B, P, V] than TensorFlow's gradient of the loss can count."""
-  num_logits = logits.shape.num_elements()
-  if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
-    batch_size, num_predictions, vocab_size = logits.shape
-    raise UserError(
-      f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} logits on "
-      f"a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller --train_batch_size, or "
-      f"--gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
-    )
+    return [list(fill_line(model, self.data.tokenizer, line)) for line in self.data.masked_lines]
 
 
 def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,18 +14,16 @@ from albert.io import records
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
 
-NUM_CANDIDATES = 5
+_NUM_CANDIDATES = 5
 
 
-def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Iterator[dict[str, Any]]:
-  """Finds the five most probable pieces for each [MASK] of a line.
+def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Iterator[dict[str, float]]:
+  """Yields for each [MASK] of a line the five most probable pieces -> their probabilities, the most probable first.
 
   Args:
     model: a PretrainingModel with its weights loaded.
     tokenizer: the tokenizer.
     line: the line.
-  Yields: for each [MASK] a row of the predictions file: "line" and "mask", the numbers of the line and of the [MASK] in
-    it, from 1; "text", the line; "piece_1" to "piece_5", and "probability_1" to "probability_5".
   """
   input_ids = tf.constant([line.ids])
   output = model(
@@ -37,13 +34,10 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
       "masked_lm_positions": tf.constant([line.positions]),
     }
   )
-  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=NUM_CANDIDATES)
-  candidates_of_masks = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
-  for mask, (probabilities, ids) in enumerate(candidates_of_masks, start=1):
-    row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
-    for rank, (probability, token_id) in enumerate(zip(probabilities, ids, strict=True), start=1):
-      row |= {f"piece_{rank}": tokenizer.piece(int(token_id)), f"probability_{rank}": round(float(probability), 6)}
-    yield row
+  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_CANDIDATES)
+  for probabilities, ids in zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True):
+    pieces = (tokenizer.piece(int(token_id)) for token_id in ids)
+    yield {piece: round(float(probability), 6) for piece, probability in zip(pieces, probabilities, strict=True)}
 
 
 def baseline_accuracies(

@@ -15,10 +15,9 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.tasks.race.files import ChoiceQuestion
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
+from albert.tokenization.vocabulary import TokenizerConfig
 
 LABEL_IDS = "label_ids"
-_NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _BLANK = re.compile("_+")
 
 
@@ -61,27 +60,20 @@ class RaceFeaturizer:
     article_ids = dict(zip(articles, _encode(tokenizer, articles), strict=True))
     texts = [with_option(question.text, option) for question in questions for option in question.options]
     remaining_text_ids = iter(_encode(tokenizer, texts))
+    cls, sep = [tokenizer.special_ids.cls], [tokenizer.special_ids.sep]
+    max_tokens = self.max_seq_length - 3  # [CLS] and two [SEP]
     sequences: list[np.ndarray] = []
     for question in questions:
       for _ in question.options:
-        sequences.append(
-          self._make_sequence(article_ids[question.article], next(remaining_text_ids), tokenizer.special_ids)
-        )
+        text = next(remaining_text_ids)[-min(self.max_qa_length, max_tokens) :]
+        article = article_ids[question.article][: max_tokens - len(text)]
+        sequences.append(np.concatenate([cls, article, sep, text, sep], dtype=np.int32))
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
       input_ids=np.concatenate(sequences),
       sequence_lengths=np.array([len(sequence) for sequence in sequences], np.int32),
       sequence_counts=np.array([len(question.options) for question in questions], np.int32),
       labels={LABEL_IDS: np.array(labels, np.int32)},
-    )
-
-  def _make_sequence(self, article: np.ndarray, text: np.ndarray, special_ids: SpecialIds) -> np.ndarray:
-    """Returns the ids of `[CLS] article [SEP] text [SEP]`, where `text` is a question with an option."""
-    max_tokens = self.max_seq_length - _NUM_SPECIAL_TOKENS
-    text_end = text[-min(self.max_qa_length, max_tokens) :]
-    article_start = article[: max_tokens - len(text_end)]
-    return np.concatenate(
-      [[special_ids.cls], article_start, [special_ids.sep], text_end, [special_ids.sep]], dtype=np.int32
     )
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.metrics.classification import GUESSING_LOSS
 from albert.models.multiple_choice import MultipleChoiceModel
-from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
-from albert.tasks.predictions import Predictions
+from albert.tasks.predictions import Predictions, predictions_path, write_mistakes, write_predictions
 from albert.tasks.race import results
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 from albert.tasks.race.files import ChoiceQuestion, RaceData
@@ -58,13 +56,8 @@ class RaceTask(Task):
     loss = weighted_sum(losses, batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
-  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """Makes the predictions for a split, with labels except for the test set.
-
-    Args:
-      split: the name of the split.
-      outputs: the outputs of forward, for all questions of the split or for some.
-    """
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Makes the predictions for a split, with labels except for the test set."""
     return results.make_predictions(self._questions(split, outputs), outputs["logits"], outputs[OPTION_MASK] > 0)
 
   def _questions(self, split: str, outputs: DatasetOutputs) -> list[ChoiceQuestion]:
@@ -87,32 +80,25 @@ class RaceTask(Task):
       ("question", [question.text for question in questions]),
       ("options", [" | ".join(question.options) for question in questions]),
     ]
-    predictions.write_predictions(directory, split, split_predictions)
-    predictions.write_mistakes(directory, split, split_predictions, texts)
+    write_predictions(directory, split, split_predictions)
+    write_mistakes(directory, split, split_predictions, texts)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of questions with their articles and options."""
     return rows_of(data, "the data to predict", ["article", "question", "options"], ["id"])
 
-  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+  def make_answers(self, predictions: Predictions) -> list[Any]:
     """Returns a ChoiceAnswer for each question of the test set."""
-    del model
-    test_predictions, questions = self.predictions(TEST, run_model(self.sets.dataset(TEST))), self.data.rows(TEST)
     answers: list[Any] = []
-    for question, best, scores in zip(questions, test_predictions.predicted, test_predictions.scores, strict=True):
+    for question, best, scores in zip(self.data.rows(TEST), predictions.predicted, predictions.scores, strict=True):
       probabilities = scores[: len(question.options)].tolist()
       answers.append(ChoiceAnswer(question.options[best], int(best), probabilities))
     return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
-    return [predictions_file or predictions.predictions_path(directory, self.data.predictions_name())]
+    return [predictions_file or predictions_path(directory, self.data.predictions_name())]
 
-  def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
-  ) -> Sequence[str]:
+  def write_test_predictions(self, predictions: Predictions, paths: Sequence[str]) -> None:
     """Writes the predictions of the test set."""
-    del model
-    test_predictions = self.predictions(TEST, run_model(self.sets.dataset(TEST)))
-    (path,) = self.prediction_files(directory, predictions_file)
-    return [predictions.write_predictions(directory, TEST, test_predictions, path)]
+    write_predictions("", TEST, predictions, paths[0])

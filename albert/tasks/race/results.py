@@ -59,7 +59,6 @@ def average_runs(
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
   del settings_of_runs
-  flag_of_split = {"dev": "--do_eval", "test": "--do_predict"}
-  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
+  averages = predictions.average_predictions_files(run_dirs, output_dir, {"dev": "--do_eval", "test": "--do_predict"})
   labeled_averages = [average for average in averages.values() if average.labels is not None]
   return compute_metrics(labeled_averages[0]) if labeled_averages else {}

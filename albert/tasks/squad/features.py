@@ -15,7 +15,7 @@ from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.files import SquadAnswer, SquadQuestion
 from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
-from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, TokensWithOffsets
+from albert.tokenization.vocabulary import TokenizerConfig, TokensWithOffsets
 
 # L tokens of a window, P tokens of a paragraph, W windows of a question.
 
@@ -35,6 +35,7 @@ CHAR_ENDS = "char_ends"
 # 1 in the window that has the most context around the token, 0 in other windows that contain the token.
 IS_MAX_CONTEXT = "is_max_context"
 
+_LABEL_COLUMNS = (START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE, QUESTION_INDEX)
 # A block holds successive tokens of a window, int32 [5, tokens]: a row of ids, and a row for each of these features.
 _FEATURE_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
@@ -59,40 +60,53 @@ class SquadFeaturizer:
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
     """Makes the windows of all questions, in order. The labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    sep_block = np.array([[tokenizer.special_ids.sep], [1], [0], [0], [0]], np.int32)
+    _, _, cls, sep, _ = tokenizer.special_ids
+    sep_block = np.array([[sep], [1], [0], [0], [0]], np.int32)
     remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
     windows: list[np.ndarray] = []
-    labels: list[tuple[int, int, int]] = []
-    question_indices: list[int] = []
+    labels: list[tuple[int, ...]] = []
     # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
       tokens = tokenizer.encode_with_offsets(paragraph.context)
+      paragraph_block = np.stack([tokens.ids, np.zeros(len(tokens.ids), np.int32), tokens.starts, tokens.ends])
       for question in group:
         query = next(remaining_question_ids)[: self.max_query_length]
+        # P_MASK is 1 where no answer may start or end. It stays 0 for [CLS], which stands for "no answer".
+        question_block = np.zeros((1 + len(_FEATURE_ROWS), len(query) + 2), np.int32)
+        question_block[0], question_block[1, 1:] = [cls, *query, sep], 1
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
-        question_block = _make_question_block(query, tokenizer.special_ids)
-        paragraph_start = question_block.shape[1]  # position of the paragraph's first token in each window
-        for part_start, part in self._cut_paragraph(tokens, len(query)):
-          windows.append(np.concatenate([question_block, part, sep_block], axis=1))
-          labels.append(_window_labels(answer, part_start, part.shape[1], paragraph_start))
-          question_indices.append(question.index)
-    return _make_examples(windows, labels, question_indices)
+        first, last = answer or (-1, -1)
+        room = self.max_seq_length - len(query) - 3  # [CLS] and two [SEP]
+        for part, is_max_context in cut_windows(len(tokens.ids), room, self.doc_stride):
+          window = np.vstack([paragraph_block[:, part], is_max_context])
+          windows.append(np.concatenate([question_block, window, sep_block], axis=1))
+          shift = len(query) + 2 - part.start  # from an index in the paragraph to a position in the window
+          has_answer = part.start <= first and last < part.stop
+          positions = (first + shift, last + shift, 0) if has_answer else (0, 0, 1)
+          labels.append((*positions, question.index))
+    ids, *token_features = np.concatenate(windows, axis=1)
+    return TokenizedExamples(
+      input_ids=ids,
+      sequence_lengths=np.array([window.shape[1] for window in windows], np.int32),
+      sequence_counts=np.ones(len(windows), np.int32),
+      labels=dict(zip(_LABEL_COLUMNS, np.array(labels, np.int32).T, strict=True)),
+      token_features=dict(zip(_FEATURE_ROWS, token_features, strict=True)),
+    )
 
-  def _cut_paragraph(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the part of the paragraph in each window: the index of its first token, and its block (_FEATURE_ROWS)."""
-    num_tokens = len(tokens.ids)
-    room = self.max_seq_length - query_length - 3  # [CLS] and two [SEP]
-    starts = window_starts(num_tokens, room, self.doc_stride)
-    p_mask, is_max_context = np.zeros(num_tokens, np.int32), np.ones_like(tokens.ids)
-    paragraph_block = np.stack([tokens.ids, p_mask, tokens.starts, tokens.ends, is_max_context])
-    if len(starts) == 1:
-      yield 0, paragraph_block
-      return
-    best_windows = max_context_windows(num_tokens, starts, room)
-    for window, start in enumerate(starts):
-      part = paragraph_block[:, start : start + room].copy()
-      part[1 + _FEATURE_ROWS.index(IS_MAX_CONTEXT)] = best_windows[start : start + room] == window
-      yield start, part
+
+def cut_windows(num_tokens: int, room: int, doc_stride: int) -> Iterator[tuple[slice, np.ndarray]]:
+  """Yields the tokens of each window of a text, and whether no other window has more context around each of them.
+
+  Args:
+    num_tokens: tokens of the text.
+    room: maximum tokens of the text in one window.
+    doc_stride: tokens between the starts of two successive windows.
+  """
+  starts = window_starts(num_tokens, room, doc_stride)
+  best_windows = max_context_windows(num_tokens, starts, room) if len(starts) > 1 else np.zeros(num_tokens, np.int32)
+  for window, start in enumerate(starts):
+    part = slice(start, start + room)
+    yield part, best_windows[part] == window
 
 
 def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, int] | None:
@@ -111,47 +125,6 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
   last = int(np.searchsorted(tokens.starts, answer.start + len(answer.text), side="left")) - 1
   first = min(first, len(tokens.ids) - 1)
   return first, max(first, last)
-
-
-def _window_labels(
-  answer_in_paragraph: tuple[int, int] | None, part_start: int, part_size: int, paragraph_start: int
-) -> tuple[int, int, int]:
-  """Returns the first three labels of a window; its token `paragraph_start` is `part_start` in the paragraph."""
-  first, last = answer_in_paragraph or (-1, -1)
-  if first < part_start or last >= part_start + part_size:
-    return 0, 0, 1
-  shift = paragraph_start - part_start  # from an index in the paragraph to a position in the window
-  return first + shift, last + shift, 0
-
-
-def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarray:
-  """The block of `[CLS] question [SEP]`."""
-  block = np.zeros((1 + len(_FEATURE_ROWS), len(query) + 2), np.int32)
-  block[0] = [special_ids.cls, *query, special_ids.sep]
-  # P_MASK: no answer may start or end here. It stays 0 for [CLS], which stands for "no answer".
-  block[1 + _FEATURE_ROWS.index(P_MASK), 1:] = 1
-  return block
-
-
-def _make_examples(
-  windows: list[np.ndarray], labels: list[tuple[int, int, int]], question_indices: list[int]
-) -> TokenizedExamples:
-  ids, *token_features = np.concatenate(windows, axis=1)
-  start_positions, end_positions, is_impossible = np.array(labels, np.int32).T
-  return TokenizedExamples(
-    input_ids=np.ascontiguousarray(ids),
-    sequence_lengths=np.array([window.shape[1] for window in windows], np.int32),
-    sequence_counts=np.ones(len(windows), np.int32),
-    labels={
-      START_POSITIONS: start_positions,
-      END_POSITIONS: end_positions,
-      IS_IMPOSSIBLE: is_impossible,
-      QUESTION_INDEX: np.array(question_indices, np.int32),
-    },
-    token_features={
-      name: np.ascontiguousarray(values) for name, values in zip(_FEATURE_ROWS, token_features, strict=True)
-    },
-  )
 
 
 def gold_texts(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> dict[int, str]:

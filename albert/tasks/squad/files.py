@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,15 +13,11 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.text import format_value
 from albert.tasks.finetuning import FinetuningData
-from albert.tasks.splits import TEST
-from albert.tasks.squad.flags import SquadConfig, find_files
-
-_REMEDY = "give a file in the form of SQuAD"
-_EntryT = TypeVar("_EntryT")
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST
+from albert.tasks.squad.flags import SquadConfig
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadAnswer:
+class SquadAnswer(msgspec.Struct, frozen=True):
   """An answer, which is a span of the paragraph: context[start : start + len(text)] == text.
 
   Attributes:
@@ -30,7 +26,7 @@ class SquadAnswer:
   """
 
   text: str
-  start: int
+  start: int = msgspec.field(name="answer_start")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +51,7 @@ class SquadQuestion:
     index: the number of the question among all questions of the files, from 0.
     text: the question.
     paragraph: the paragraph.
-    answers: the answers in the file, in order; () if they were not read or there are none.
-    is_impossible: whether the file says that the paragraph does not answer the question.
+    answers: the answers in the file, in order; () if they were not read, or if the question is unanswerable.
   """
 
   id: str
@@ -64,7 +59,6 @@ class SquadQuestion:
   text: str
   paragraph: SquadParagraph
   answers: tuple[SquadAnswer, ...] = ()
-  is_impossible: bool = False
 
 
 class SquadData(FinetuningData):
@@ -74,7 +68,12 @@ class SquadData(FinetuningData):
 
   def find(self, split: str) -> Sequence[str]:
     """Returns the paths of the files of a split, which a flag gives."""
-    return find_files(self.config, split)
+    flag = FILE_FIELDS[TEST if split == DEV and not self.config.eval_file else split]
+    globs: str = getattr(self.config, flag)
+    if not globs:
+      name = "--eval_file (or --predict_file)" if split == DEV else f"--{flag}"
+      raise UserError(f"{name} is missing: the {split} set, JSON in the form of SQuAD")
+    return files.expand_globs(globs, flag=f"--{flag}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
@@ -94,39 +93,30 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
     version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
-    UserError: there are no questions, or one of these mistakes is in a file: it is not JSON (the message gives line and
-      column); it has another format (the message gives the JSON path); it belongs to the other version of SQuAD; an
-      answer is not at its answer_start; an id is repeated; a question has no answer.
+    UserError: one of these mistakes is in a file: it is not JSON (the message gives line and column); it has another
+      format (the message gives the JSON path); it belongs to the other version of SQuAD; an answer is not at its
+      answer_start; an id is repeated; a question has no answer.
   """
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
   for source in sources:
     num_before, has_key = len(questions), False
-    for location, paragraph, entry in _read_entries(source, _AnsweredEntry if with_answers else _QuestionEntry):
-      question = _make_question(location, paragraph, entry, len(questions))
-      if question.id in locations:
-        raise UserError(
-          f"{location}: id {question.id!r} is already used by {locations[question.id]}: give this question a different "
-          "id"
-        )
-      locations[question.id] = location
+    for location, paragraph, values in _read_entries(source):
+      entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry)
+      if entry.id in locations:
+        raise UserError(f"{location}: id {entry.id!r} is already used by {locations[entry.id]}: give another id")
+      locations[entry.id] = location
+      answers: tuple[SquadAnswer, ...] = ()
       if isinstance(entry, _AnsweredEntry):
-        _check_answer_is_stated(source, question, version_2=version_2)
-        has_key = has_key or entry.is_impossible is not msgspec.UNSET
-      questions.append(question)
+        _check_answers(location, paragraph.context, entry, version_2)
+        answers, has_key = tuple(entry.answers), has_key or "is_impossible" in values
+      questions.append(SquadQuestion(entry.id, len(questions), entry.question, paragraph, answers))
     if with_answers and version_2 and not has_key and len(questions) > num_before:
       raise UserError(
         f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
         "or give a v2.0 file"
       )
-  if not questions:
-    raise UserError(f"{', '.join(map(str, sources))}: no questions: give a file in the form of SQuAD that has some")
   return questions
-
-
-class _AnswerEntry(msgspec.Struct):
-  text: str
-  answer_start: int
 
 
 class _QuestionEntry(msgspec.Struct):
@@ -139,22 +129,8 @@ class _QuestionEntry(msgspec.Struct):
 class _AnsweredEntry(_QuestionEntry):
   """A question to train on or to evaluate on."""
 
-  answers: list[_AnswerEntry] | msgspec.UnsetType = msgspec.UNSET
-  is_impossible: bool | msgspec.UnsetType = msgspec.UNSET
-
-
-class _ParagraphEntry(msgspec.Struct, Generic[_EntryT]):
-  context: str
-  qas: list[_EntryT]
-
-
-class _Article(msgspec.Struct, Generic[_EntryT]):
-  paragraphs: list[_ParagraphEntry[_EntryT]]
-  title: Any = ""
-
-
-class _SquadFile(msgspec.Struct, Generic[_EntryT]):
-  data: list[_Article[_EntryT]]
+  answers: list[SquadAnswer]
+  is_impossible: bool = False
 
 
 class _ParagraphOfRow(msgspec.Struct):
@@ -164,71 +140,59 @@ class _ParagraphOfRow(msgspec.Struct):
   title: Any = ""
 
 
-def _read_entries(
-  source: DataSource, entry_type: type[_QuestionEntry]
-) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
-  """Yields for every question its location for error messages, its paragraph and its entry of a type."""
+class _ParagraphEntry(msgspec.Struct):
+  context: str
+  qas: list[dict[str, Any]]
+
+
+class _Article(msgspec.Struct):
+  paragraphs: list[_ParagraphEntry]
+  title: Any = ""
+
+
+class _SquadFile(msgspec.Struct):
+  data: list[_Article]
+
+
+def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dict[str, Any]]]:
+  """Yields for every question its location for error messages, its paragraph and its other values."""
   if isinstance(source, Rows):
     for index, number in enumerate(source.row_numbers):
       location, row = source.location(index), source.values(index)
       of_row = json_values.convert(location, row, _ParagraphOfRow)
-      entry = json_values.convert(location, {"id": str(number), **row}, entry_type)  # its number is the default id
-      yield location, _make_paragraph(of_row.title, of_row.context), entry
+      yield location, _make_paragraph(of_row.title, of_row.context), {"id": str(number), **row}
     return
-  file_type = _SquadFile[entry_type]  # type: ignore[valid-type]
-  content: _SquadFile[_QuestionEntry] = files.read_json(source, file_type, _REMEDY)
+  content = files.read_json(source, _SquadFile, "give a file in the form of SQuAD")
   for i, article in enumerate(content.data):
-    for j, paragraph_entry in enumerate(article.paragraphs):
-      paragraph = _make_paragraph(article.title, paragraph_entry.context)
-      for k, entry in enumerate(paragraph_entry.qas):
-        yield f"{source}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
+    for j, of_article in enumerate(article.paragraphs):
+      paragraph = _make_paragraph(article.title, of_article.context)
+      for k, values in enumerate(of_article.qas):
+        yield f"{source}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, values
 
 
 def _make_paragraph(title: Any, context: str) -> SquadParagraph:
   return SquadParagraph(title if isinstance(title, str) else "", context)
 
 
-def _make_question(location: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
-  """Converts an entry of a file to a question, and checks its answers if they were read."""
-  if not isinstance(entry, _AnsweredEntry):
-    return SquadQuestion(entry.id, index, entry.question, paragraph)
+def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2: bool) -> None:
+  """Checks that the context has the answers; for SQuAD v2.0 there are none if the file says is_impossible."""
   location = f"{location}, question {entry.id}"
-  is_impossible = entry.is_impossible is True
-  if isinstance(entry.answers, msgspec.UnsetType):
-    raise UserError(f"{location} lacks 'answers': {_REMEDY}")
-  if is_impossible and entry.answers:
+  if entry.is_impossible and entry.answers:
     raise UserError(f"{location}: is_impossible is true, but it has answers: correct one of the two")
-  answers = [
-    _make_answer(f"{location}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)
-  ]
-  return SquadQuestion(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
-
-
-def _make_answer(location: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
-  """Converts an entry of a file to an answer, and checks that the context has its text at answer_start."""
-  text, start = entry.text, entry.answer_start
-  if not text.strip():
-    raise UserError(f"{location}: the answer is empty: give its text, or leave it out and say is_impossible")
-  text_at_start = context[start : start + len(text)] if start >= 0 else ""
-  if text_at_start != text:
-    offset = context.find(text)
-    true_place = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
-    raise UserError(
-      f"{location}: answer_start {start} (in characters, from 0) points at {format_value(text_at_start)}, but the "
-      f"answer is {format_value(text)}, {true_place}"
-    )
-  return SquadAnswer(text, start)
-
-
-def _check_answer_is_stated(source: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
-  """Checks that a question has an answer or, for SQuAD v2.0 only, that the file says it is unanswerable."""
-  if question.is_impossible and not version_2:
-    raise UserError(
-      f"{source}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give "
-      "--version_2_with_negative, or a v1.1 file"
-    )
-  if not question.is_impossible and not question.answers:
-    raise UserError(
-      f"{source}: question {question.id} has no answer: training and evaluation need one"
-      + (" (or is_impossible: true)" if version_2 else "")
-    )
+  if entry.is_impossible and not version_2:
+    raise UserError(f"{location} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative")
+  if not entry.is_impossible and not entry.answers:
+    note = " (or is_impossible: true)" if version_2 else ""
+    raise UserError(f"{location} has no answer: training and evaluation need one{note}")
+  for number, answer in enumerate(entry.answers):
+    text, start = answer.text, answer.start
+    if not text.strip():
+      raise UserError(f"{location}: answers[{number}]: the answer is empty: give its text, or leave it out")
+    text_at_start = context[start : start + len(text)] if start >= 0 else ""
+    if text_at_start != text:
+      offset = context.find(text)
+      place = "does not have" if offset < 0 else f"has at {offset}"
+      raise UserError(
+        f"{location}: answers[{number}]: answer_start {start} (in characters, from 0) points at "
+        f"{format_value(text_at_start)}, but the answer is {format_value(text)}, which the paragraph {place}"
+      )

@@ -1,4 +1,4 @@
-"""The flags of run_squad.py, and the files that they name. Needs no TensorFlow."""
+"""The flags of run_squad.py. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import dataclasses
 from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
-from albert.io.files import expand_globs
-from albert.tasks.splits import DEV, TRAIN
 
 # Tokens of a window besides the question: [CLS], two [SEP] and at least one token of the paragraph.
 _MIN_OTHER_TOKENS = 4
@@ -68,17 +66,3 @@ class SquadConfig(FinetuningConfig):
 def recipe_name(config: SquadConfig) -> str:
   """Returns the name of the recipe in configs/ for the version of SQuAD that the flags select."""
   return "squad_v2" if config.version_2_with_negative else "squad_v1"
-
-
-def find_files(config: SquadConfig, split: str) -> list[str]:
-  """Returns the paths of the files of a split. Raises UserError if its flag is missing, or no file matches it."""
-  if split == TRAIN:
-    flag, globs = "--train_file", config.train_file
-  elif split == DEV and config.eval_file:
-    flag, globs = "--eval_file", config.eval_file
-  else:
-    flag, globs = "--predict_file", config.predict_file
-  if not globs:
-    missing_flag = "--eval_file (or --predict_file)" if split == DEV else flag
-    raise UserError(f"{missing_flag} is missing: the {split} set, JSON in the form of SQuAD")
-  return expand_globs(globs, flag=flag)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from albert.tasks.predictions import softmax
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 from albert.tasks.squad.files import SquadQuestion
 
-# N windows, S tokens of the longest window, T tokens of a window, K starts of the beam search, M ends of each start.
+# N windows, S tokens of the longest window, K starts of the beam search, M ends of each start.
 
 # Output name -> [N, ...]: the model's outputs for all windows, in order.
 WindowOutputs = Mapping[str, np.ndarray]
@@ -56,49 +56,11 @@ class SquadPredictions:
     }
 
 
-class _Candidate(NamedTuple):
-  """A span that may be the answer: its characters in the paragraph, and the scores of its first and last token."""
-
-  char_start: int
-  char_end: int
-  start_score: float
-  end_score: float
+# The positions of the first and the last token of a span in its window, and their scores.
+_TokenSpan = tuple[int, int, float, float]
 
 
-# Index of a question -> the spans that may be its answer.
-_CandidateLists = dict[int, list[_Candidate]]
-
-
-class _Window(NamedTuple):
-  """One window: its row in the outputs, the index of its question, and arrays [T] of its tokens."""
-
-  row: int
-  question_index: int
-  is_paragraph: np.ndarray  # bool: whether an answer may start or end at the token
-  has_max_context: np.ndarray  # bool: whether no other window has more context around the token
-  char_starts: np.ndarray
-  char_ends: np.ndarray
-
-
-def _windows(outputs: WindowOutputs, examples: TokenizedExamples) -> Iterator[_Window]:
-  """Yields the windows that have outputs."""
-  for row, example_index in enumerate(outputs[EXAMPLE_INDEX]):
-    tokens = slice(examples.token_offsets[example_index], examples.token_offsets[example_index + 1])
-    features = {name: values[tokens] for name, values in examples.token_features.items()}
-    is_paragraph = features[P_MASK] == 0
-    # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
-    is_paragraph[0] = False
-    yield _Window(
-      row=row,
-      question_index=int(examples.labels[QUESTION_INDEX][example_index]),
-      is_paragraph=is_paragraph,
-      has_max_context=features[IS_MAX_CONTEXT] == 1,
-      char_starts=features[CHAR_STARTS],
-      char_ends=features[CHAR_ENDS],
-    )
-
-
-def predictions_v1(
+def find_answers(
   questions: Sequence[SquadQuestion],
   outputs: WindowOutputs,
   examples: TokenizedExamples,
@@ -106,112 +68,91 @@ def predictions_v1(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Finds the answers of SQuAD v1.1.
+  """Finds the best answers among the spans of all windows.
 
   A token may be in several windows. A span may start at it only in the window that has the most context around it.
 
   Args:
     questions: all questions of the split.
-    outputs: start_logits and end_logits, [N, S].
+    outputs: for SQuAD v1.1 start_logits and end_logits, [N, S]. For v2.0 the spans that the beam search found:
+      start_log_probs and start_positions, [N, K]; end_log_probs and end_positions, [N, K, M]; and null_logits, [N].
     examples: all windows of the split.
     n_best_size: maximum answers of a question.
     max_answer_length: maximum tokens of an answer.
   Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_logit and
-    end_logit.
+    end_logit, or for v2.0 start_log_prob and end_log_prob. The null odds are the lowest of the question's windows: one
+    window with an answer makes it answerable.
   """
-  candidates: _CandidateLists = {}
-  for window in _windows(outputs, examples):
-    spans = candidates.setdefault(window.question_index, [])
-    positions = np.flatnonzero(window.is_paragraph)
-    if not len(positions):
-      continue
-    # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the paragraph's first token.
-    paragraph_start, num_tokens = positions[0], len(positions)
-    tokens = slice(paragraph_start, paragraph_start + num_tokens)
-    start_scores = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
-    end_scores = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
-    # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
-    end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
-    span_scores = start_scores[:, None] + end_scores_by_start  # [num_tokens, max_answer_length]
-    best_spans = _largest(span_scores.ravel(), _SPANS_PER_TEXT * n_best_size)
-    for start, distance in zip(*np.unravel_index(best_spans, span_scores.shape), strict=True):
-      if np.isfinite(span_scores[start, distance]):
-        end = start + distance
-        scores = start_scores[start], end_scores[end]
-        spans.append(_make_candidate(window, paragraph_start + start, paragraph_start + end, *scores))
-  return SquadPredictions(_rank_answers(questions, candidates, n_best_size, "logit"))
-
-
-def predictions_v2(
-  questions: Sequence[SquadQuestion],
-  outputs: WindowOutputs,
-  examples: TokenizedExamples,
-  *,
-  n_best_size: int,
-  max_answer_length: int,
-) -> SquadPredictions:
-  """Finds the answers of SQuAD v2.0 among the spans that the beam search found.
-
-  Args:
-    questions, examples, n_best_size, max_answer_length: see predictions_v1.
-    outputs: start_log_probs and start_positions, [N, K]; end_log_probs and end_positions, [N, K, M]; null_logits, [N].
-  Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_log_prob and
-    end_log_prob. The null odds are the lowest of the question's windows: one window with an answer makes it answerable.
-  """
-  candidates: _CandidateLists = {}
+  # Index of a question -> text -> the score of its best span, and the scores of its start and end.
+  candidates: dict[int, dict[str, tuple[float, float, float]]] = {}
   null_odds: dict[int, float] = {}
-  for window in _windows(outputs, examples):
-    null_logit = float(outputs["null_logits"][window.row])
-    null_odds[window.question_index] = min(null_odds.get(window.question_index, np.inf), null_logit)
-    spans = candidates.setdefault(window.question_index, [])
-    starts = outputs["start_positions"][window.row]  # [K]
-    ends = outputs["end_positions"][window.row]  # [K, M]
-    # A position may be greater than the last one of the window, because outputs of short windows are padded.
-    last = len(window.is_paragraph) - 1
-    may_start = window.is_paragraph & window.has_max_context
-    is_valid_start = (starts <= last) & may_start[np.minimum(starts, last)]
-    is_valid_end = (ends <= last) & window.is_paragraph[np.minimum(ends, last)]
-    lengths = ends - starts[:, None] + 1
-    is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
-    for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
-      scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
-      spans.append(_make_candidate(window, starts[k], ends[k, m], *scores))
-  nbest = _rank_answers(questions, candidates, n_best_size, "log_prob")
-  return SquadPredictions(nbest, {questions[index].id: null_odds[index] for index in sorted(null_odds)})
-
-
-def _make_candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> _Candidate:
-  return _Candidate(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-  """Indices of the `count` largest values, in no particular order."""
-  return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
-
-
-def _rank_answers(
-  questions: Sequence[SquadQuestion], candidates: _CandidateLists, n_best_size: int, score_name: str
-) -> dict[str, list[NbestEntry]]:
-  """Returns id -> n best answers of the questions that have candidates: the best spans with different texts."""
+  has_null_odds = "null_logits" in outputs
+  for row, example in enumerate(outputs[EXAMPLE_INDEX]):
+    of_window = {name: values[row] for name, values in outputs.items()}
+    tokens = slice(examples.token_offsets[example], examples.token_offsets[example + 1])
+    features = {name: values[tokens] for name, values in examples.token_features.items()}
+    is_paragraph = features[P_MASK] == 0
+    # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
+    is_paragraph[0] = False
+    may_start = is_paragraph & (features[IS_MAX_CONTEXT] == 1)
+    question = int(examples.labels[QUESTION_INDEX][example])
+    if has_null_odds:
+      null_odds[question] = min(null_odds.get(question, np.inf), float(of_window["null_logits"]))
+      spans = _beam_spans(of_window, is_paragraph, may_start, max_answer_length)
+    else:
+      spans = _best_spans(of_window, is_paragraph, may_start, max_answer_length, _SPANS_PER_TEXT * n_best_size)
+    of_texts, context = candidates.setdefault(question, {}), questions[question].paragraph.context
+    for start, end, start_score, end_score in spans:
+      text = context[features[CHAR_STARTS][start] : features[CHAR_ENDS][end]]
+      score = float(start_score) + float(end_score)
+      if text and (text not in of_texts or score > of_texts[text][0]):
+        of_texts.pop(text, None)  # of equal scores, the span that was found first comes first
+        of_texts[text] = score, float(start_score), float(end_score)
+  score_name = "log_prob" if has_null_odds else "logit"
   nbest: dict[str, list[NbestEntry]] = {}
   for index in sorted(candidates):
-    question = questions[index]
-    best_spans: dict[str, _Candidate] = {}  # text -> its best span
-    for span in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
-      text = question.paragraph.context[span.char_start : span.char_end]
-      if text and text not in best_spans:
-        best_spans[text] = span
-      if len(best_spans) == n_best_size:
-        break
-    scores = np.array([span.start_score + span.end_score for span in best_spans.values()])
-    probabilities = softmax(scores).tolist() if best_spans else []
-    nbest[question.id] = [
-      {
-        TEXT: text,
-        PROBABILITY: probability,
-        f"start_{score_name}": span.start_score,
-        f"end_{score_name}": span.end_score,
-      }
-      for (text, span), probability in zip(best_spans.items(), probabilities, strict=True)
+    best = sorted(candidates[index].items(), key=lambda item: -item[1][0])[:n_best_size]
+    probabilities = softmax(np.array([score for _, (score, _, _) in best])).tolist() if best else []
+    nbest[questions[index].id] = [
+      {TEXT: text, PROBABILITY: probability, f"start_{score_name}": start_score, f"end_{score_name}": end_score}
+      for (text, (_, start_score, end_score)), probability in zip(best, probabilities, strict=True)
     ]
-  return nbest
+  odds_of_ids = {questions[index].id: null_odds[index] for index in sorted(null_odds)}
+  return SquadPredictions(nbest, odds_of_ids if has_null_odds else None)
+
+
+def _best_spans(
+  outputs: WindowOutputs, is_paragraph: np.ndarray, may_start: np.ndarray, max_answer_length: int, count: int
+) -> Iterator[_TokenSpan]:
+  """Yields the `count` spans of a window of v1.1 with the largest sums of logits, in no particular order."""
+  positions = np.flatnonzero(is_paragraph)
+  if not len(positions):
+    return
+  # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the paragraph's first token.
+  tokens = slice(positions[0], positions[-1] + 1)
+  start_scores = np.where(may_start[tokens], outputs["start_logits"][tokens], -np.inf)
+  end_scores = np.append(outputs["end_logits"][tokens], np.full(max_answer_length - 1, -np.inf))
+  # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
+  end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
+  span_scores = start_scores[:, None] + end_scores_by_start  # [tokens, max_answer_length]
+  all_scores = span_scores.ravel()
+  best = np.argpartition(-all_scores, count - 1)[:count] if len(all_scores) > count else np.arange(len(all_scores))
+  for start, distance in zip(*np.unravel_index(best, span_scores.shape), strict=True):
+    if np.isfinite(span_scores[start, distance]):
+      end = start + distance
+      yield positions[start], positions[end], start_scores[start], end_scores[end]
+
+
+def _beam_spans(
+  outputs: WindowOutputs, is_paragraph: np.ndarray, may_start: np.ndarray, max_answer_length: int
+) -> Iterator[_TokenSpan]:
+  """Yields the allowed spans of the beam search of a window of v2.0."""
+  starts, ends = outputs["start_positions"], outputs["end_positions"]  # [K], [K, M]
+  # A position may be greater than the last one of the window, because outputs of short windows are padded.
+  last = len(is_paragraph) - 1
+  is_valid_start = (starts <= last) & may_start[np.minimum(starts, last)]
+  is_valid_end = (ends <= last) & is_paragraph[np.minimum(ends, last)]
+  lengths = ends - starts[:, None] + 1
+  is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
+  for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
+    yield starts[k], ends[k, m], outputs["start_log_probs"][k], outputs["end_log_probs"][k, m]

@@ -103,114 +103,77 @@ def _random_span(question: SquadQuestion) -> str:
   return context[words[first_index].start() : words[last_index].end()]
 
 
-def find_unaligned_answers(
-  questions: Sequence[SquadQuestion], examples: TokenizedExamples
-) -> list[tuple[SquadQuestion, str | None]]:
-  """Finds the questions whose first answer differs from the text that their labels mark.
-
-  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
-  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
-  punctuation, do not count.
-
-  Args:
-    questions: all questions of the split.
-    examples: their windows.
-  Returns: each question with the text that its labels mark; None if it has no labels.
-  """
-  label_texts = gold_texts(questions, examples)
-  unaligned: list[tuple[SquadQuestion, str | None]] = []
-  for question in questions:
-    text = label_texts.get(question.index)
-    if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
-      unaligned.append((question, text))
-  return unaligned
-
-
 def warn_of_unaligned_answers(
   split: str, questions: Sequence[SquadQuestion], examples: TokenizedExamples, cache_dir: str
 ) -> None:
-  """Prints a warning if answers differ from what the labels mark, and lists them in unaligned_SPLIT.tsv.
+  """Prints a warning if the first answers of questions differ from what their labels mark, and lists these answers.
 
-  The columns of the file are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and
-  question.
+  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
+  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  punctuation, do not count. The columns of unaligned_SPLIT.tsv are id, answer_start, answer, labelled (the text of the
+  labels; empty if there are none) and question.
 
   Args:
     split: the name of the split.
-    questions, examples: see find_unaligned_answers.
+    questions: all questions of the split.
+    examples: their windows.
     cache_dir: where to write the file; "" for no file.
   """
-  unaligned = find_unaligned_answers(questions, examples)
-  if not unaligned:
-    return
-  shown_answers = [
-    f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
-    for question, text in unaligned[:_MAX_NAMED_ANSWERS]
+  label_texts = gold_texts(questions, examples)
+  rows = [
+    [question.id, str(answer.start), answer.text, label_texts.get(question.index, ""), question.text]
+    for question in questions
+    for answer in question.answers[:1]
+    if question.index not in label_texts or not squad.exact_match(answer.text, label_texts[question.index])
   ]
-  if len(unaligned) > len(shown_answers):
-    shown_answers.append("...")
+  if not rows:
+    return
   note = ""
   if cache_dir:
     path = files.join(cache_dir, f"unaligned_{split}.tsv")
-    rows = [
-      [question.id, str(question.answers[0].start), question.answers[0].text, text or "", question.text]
-      for question, text in unaligned
-    ]
     try:
       files.makedirs(cache_dir)
       write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
       note = f"; all of them are in {path}"
     except (OSError, UserError) as error:
       note = f"; the list of them could not be written ({error})"
+  first = ", ".join(f"{row[0]} {row[2]!r}" + (f" as {row[3]!r}" if row[3] else "") for row in rows[:_MAX_NAMED_ANSWERS])
   num_answers = sum(bool(question.answers) for question in questions)
-  num_too_long = sum(text is None for _, text in unaligned)
+  num_too_long = num_answers - len(label_texts)
   print(
-    f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
-    f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
-    f"and not learned: {', '.join(shown_answers)}{note}",
+    f"warning: {len(rows)} of {num_answers} answers ({split}) are not whole tokens of a window: "
+    f"{len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window and not "
+    f"learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}",
     file=sys.stderr,
   )
 
 
-def prediction_paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
-  """Returns the paths of the files of a split.
+def prediction_paths(directory: str, split: str, predictions_file: str = "") -> list[str]:
+  """Returns the paths of the files of a split: predictions, nbest_predictions and null_odds.
 
   Args:
     directory: the directory of the files.
     split: the split or the name of the predicted file, which becomes a suffix of the file names.
     predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and
       their names are its name with the prefix nbest_ or null_odds_.
-  Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
-  names = ("predictions", "nbest_predictions", "null_odds")
-  if not predictions_file:
-    return {name: files.join(directory, f"{name}_{split}.json") for name in names}
-  others = [companion_path(predictions_file, prefix) for prefix in ("nbest", "null_odds")]
-  return dict(zip(names, [predictions_file, *others], strict=True))
+  if predictions_file:
+    return [predictions_file, *(companion_path(predictions_file, prefix) for prefix in ("nbest", "null_odds"))]
+  return [files.join(directory, f"{name}_{split}.json") for name in ("predictions", "nbest_predictions", "null_odds")]
 
 
-def write_predictions(
-  directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
-) -> list[str]:
+def write_predictions(paths: Sequence[str], predictions: SquadPredictions, null_threshold: float) -> None:
   """Writes the files of a split. null_odds.json is written for SQuAD v2.0 only.
 
   Args:
-    directory: where to write.
-    split: see prediction_paths.
+    paths: see prediction_paths.
     predictions: the answers.
     null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
-    predictions_file: see prediction_paths.
-  Returns: the paths of the files.
   """
-  path_of = prediction_paths(directory, split, predictions_file)
-  contents: dict[str, dict[str, Any]] = {
-    path_of["predictions"]: predictions.answers(null_threshold),
-    path_of["nbest_predictions"]: predictions.nbest,
-  }
-  if predictions.null_odds is not None:
-    contents[path_of["null_odds"]] = predictions.null_odds
-  for path, content in contents.items():
-    files.write_json(path, content)
-  return list(contents)
+  contents = (predictions.answers(null_threshold), predictions.nbest, predictions.null_odds)
+  for path, content in zip(paths, contents, strict=False):
+    if content is not None:
+      files.write_json(path, content)
 
 
 class _CheckedEntry(msgspec.Struct):
@@ -227,8 +190,7 @@ def read_predictions(directory: str, split: str) -> SquadPredictions:
   Raises:
     UserError: a file does not exist or is damaged.
   """
-  path_of = prediction_paths(directory, split)
-  nbest_path, odds_path = path_of["nbest_predictions"], path_of["null_odds"]
+  _, nbest_path, odds_path = prediction_paths(directory, split)
   remedy = "predict again"
   nbest = files.read_json(nbest_path, remedy=remedy)
   json_values.convert(nbest_path, nbest, dict[str, list[_CheckedEntry]], remedy)
@@ -241,28 +203,21 @@ def read_predictions(directory: str, split: str) -> SquadPredictions:
 
 
 def read_threshold(directory: str, split: str, predictions: SquadPredictions, recorded: float) -> float:
-  """Returns the null threshold with which write_predictions wrote the answers of a split.
+  """Returns a null threshold with which write_predictions writes the answers that the files of a split hold.
 
   Args:
     directory, split: see read_predictions.
     predictions: what read_predictions returned.
     recorded: the threshold of the run. A later command may have written the answers with another one.
-  Returns: the recorded threshold if it gives the answers, else the middle between the highest null odds of a question
-    with an answer and the lowest ones of a question without.
+  Returns: the recorded threshold if it gives the answers, else the highest null odds of a question with an answer.
   """
   if predictions.null_odds is None:
     return recorded
-  answers = files.read_json(prediction_paths(directory, split)["predictions"], dict[str, str], "predict again")
+  answers = files.read_json(prediction_paths(directory, split)[0], dict[str, str], "predict again")
   if predictions.answers(recorded) == answers:
     return recorded
-  kept: list[float] = []
-  left_empty: list[float] = []
-  for question, text in predictions.best_texts().items():
-    if text:
-      (kept if answers.get(question) else left_empty).append(predictions.null_odds[question])
-  if not kept or not left_empty:  # the threshold is below or above all null odds
-    return max(kept, default=min(left_empty, default=recorded) - 1.0)
-  return (max(kept) + min(left_empty)) / 2
+  answered_odds = [odds for question, odds in predictions.null_odds.items() if answers.get(question)]
+  return max(answered_odds, default=min(predictions.null_odds.values()) - 1.0)
 
 
 def write_evaluation(
@@ -279,7 +234,7 @@ def write_evaluation(
     predictions: the predicted answers.
     null_threshold: see write_predictions.
   """
-  write_predictions(directory, DEV, predictions, null_threshold)
+  write_predictions(prediction_paths(directory, DEV), predictions, null_threshold)
   answers = collect_gold_answers(questions, predictions)
   files.write_json(files.join(directory, "answers_dev.json"), answers)
   predicted_texts = predictions.answers(null_threshold)
@@ -311,9 +266,14 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
   Raises:
     UserError: the members answer different questions, or different versions of SQuAD.
   """
-  _check_same_questions(members)
+  first = members[0]
+  for number, member in enumerate(members[1:], start=2):
+    differing_ids = sorted(first.nbest.keys() ^ member.nbest.keys())
+    if differing_ids or (first.null_odds is None) != (member.null_odds is None):
+      difference = f"questions (for example {differing_ids[0]})" if differing_ids else "versions of SQuAD"
+      raise UserError(f"members 1 and {number} of the ensemble answer different {difference}: predict the same file")
   nbest: dict[str, list[NbestEntry]] = {}
-  for question_id in members[0].nbest:
+  for question_id in first.nbest:
     sums: dict[str, float] = {}  # text -> sum of its probabilities
     for member in members:
       for entry in member.nbest[question_id]:
@@ -325,23 +285,6 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
     return SquadPredictions(nbest)
   mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
   return SquadPredictions(nbest, mean_odds)
-
-
-def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
-  """Raises UserError if models answer different questions, or different versions of SQuAD."""
-  first = members[0]
-  for number, member in enumerate(members[1:], start=2):
-    differing_ids = first.nbest.keys() ^ member.nbest.keys()
-    if differing_ids:
-      raise UserError(
-        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
-        "members must predict the same data file"
-      )
-    if (first.null_odds is None) != (member.null_odds is None):
-      raise UserError(
-        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
-        "for the same version"
-      )
 
 
 def average_runs(
@@ -362,7 +305,7 @@ def average_runs(
     averages[split] = average_predictions(members), sum(thresholds) / len(members)
   metrics: dict[str, float] = {}
   for split, (average, null_threshold) in averages.items():
-    write_predictions(output_dir, split, average, null_threshold)
+    write_predictions(prediction_paths(output_dir, split), average, null_threshold)
     if split == DEV:
       gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
       metrics = compute_scores(gold_answers, average, null_threshold)

@@ -24,7 +24,6 @@ first character and the one after their last, from 0. Other keys are kept in fil
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import itertools
 import json
@@ -39,12 +38,13 @@ from albert.data.rows import DataSource, Rows
 from albert.data.tables import is_json_file, read_json_objects, read_lines
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.json_values import Schema
 from albert.io.text import counted, format_value, replace_surrogates
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
 from albert.tasks.tagging.flags import TaggingConfig, find_file
-from albert.tasks.tagging.schemes import SCHEMES, Span, TagError
+from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Span, TagError
 from albert.tokenization.words import split_words
 
 # The keys of a JSON object.
@@ -61,11 +61,12 @@ class TaggedText:
 
   Attributes:
     index: the number of the text in its file, from 0.
-    location: its file and line, for messages.
+    location: for messages: its file; if it is an object, also its line or row.
     words: the words.
     spans: the spans that its tags mark; () if the tags were not read.
     text: the whole text, if the file gives it; "" if it gives words.
     word_ranges: the start and the end of each word in `text`, in characters; () without a text.
+    line_numbers: the line of each word in a file of columns; () for an object.
   """
 
   index: int
@@ -74,6 +75,11 @@ class TaggedText:
   spans: Sequence[Span] = ()
   text: str = ""
   word_ranges: Sequence[tuple[int, int]] = ()
+  line_numbers: Sequence[int] = ()
+
+  def location_of(self, word: int) -> str:
+    """Returns the file and the line of a word, for messages."""
+    return f"{self.location}, line {self.line_numbers[word]}" if self.line_numbers else self.location
 
   def spaced_words(self) -> list[str]:
     """Returns the words, each with a space before it if there is whitespace between it and the word before.
@@ -167,25 +173,21 @@ def read_texts(
       follow the one before it, a span of another type, or one that does not agree with the words. The message names the
       file and the line.
   """
+  scheme = SCHEMES[config.scheme]
   texts: list[TaggedText] = []
-  if _has_objects(source):
-    for location, values in _objects(source):
-      try:
-        text = _text_of_object(len(texts), location, values, config, with_tags=with_tags)
-        _check_types(text, types)
-      except TagError as error:
-        raise UserError(f"{location}: {error.problem}") from error
-      texts.append(text)
-  else:
-    scheme = SCHEMES[config.scheme]
-    for sentence in _read_sentences(str(source), config, with_tags=with_tags):
-      lines = sentence.line_numbers
-      try:
-        text = TaggedText(len(texts), f"{source}, line {lines[0]}", sentence.words, scheme.spans(sentence.tags))
-        _check_types(text, types)
-      except TagError as error:
-        raise UserError(f"{source}, line {lines[error.index]}: {error.problem}") from error
-      texts.append(text)
+  for text, tags in (_read_objects if _has_objects(source) else _read_sentences)(source, config, with_tags):
+    try:
+      spans = text.spans or scheme.spans(tags)
+    except TagError as error:
+      raise UserError(f"{text.location_of(error.index)}: {error}") from error
+    for span in spans:
+      if types and span.type not in types:
+        raise UserError(
+          f"{text.location_of(span.start)}: the span {format_value(text.text_of(span))} has the type "
+          f"{format_value(span.type)}, which is none of those of the training file ({', '.join(types)}): correct it, "
+          "or train with all types as --labels"
+        )
+    texts.append(dataclasses.replace(text, index=len(texts), spans=spans))
   if not any(text.words for text in texts):
     raise UserError(f"{source}: no words: give a file of columns with one word a line, or JSON lines")
   return texts
@@ -197,17 +199,6 @@ def find_types(source: DataSource, texts: Sequence[TaggedText]) -> tuple[str, ..
   if not types:
     raise UserError(f"{source}: has no spans, all tags are O: choose another --tag_column, or give a file with spans")
   return tuple(sorted(types))
-
-
-def _check_types(text: TaggedText, types: Sequence[str]) -> None:
-  """Raises TagError if a span has a type that is not one of `types`, unless these are ()."""
-  for span in text.spans:
-    if types and span.type not in types:
-      raise TagError(
-        span.start,
-        f"the span {format_value(text.text_of(span))} has the type {format_value(span.type)}, which is none of those "
-        f"of the training file ({', '.join(types)}): correct it, or train with all types as --labels",
-      )
 
 
 def write_predictions(
@@ -222,10 +213,17 @@ def write_predictions(
     tags: the predicted tags of each text.
     spans: the predicted spans of each text, as JSON values.
   """
+  lines: list[str] = []
   if _has_objects(source):
-    lines = _objects_with_predictions(source, tags, spans)
+    for (_, values), tags_of_text, spans_of_text in zip(_objects(source), tags, spans, strict=True):
+      predictions = {"predicted_tags": list(tags_of_text), "predicted_spans": list(spans_of_text)}
+      lines.append(replace_surrogates(json.dumps({**values, **predictions}, ensure_ascii=False)) + "\n")
   else:
-    lines = _columns_with_predictions(str(source), config, tags)
+    remaining_tags = itertools.chain.from_iterable(tags)
+    for line in _parse_lines(str(source), config, with_tags=False):
+      added = next(remaining_tags) if line.word else line.addition
+      separator = "\t" if "\t" in line.text else " "
+      lines.append(f"{line.text}{separator}{added}\n" if added else f"{line.text}\n")
   files.write_atomically(path, "".join(lines))
 
 
@@ -237,44 +235,20 @@ class _Line(NamedTuple):
   text: str
   word: str = ""  # "" if the line has no word
   tag: str = ""  # "" if the line has no tag, or tags are not read
-  is_header: bool = False  # whether it names the columns
-  begins_document: bool = False
+  ends_sentence: bool = False
+  addition: str = ""  # what a line without a word has in the column of predictions
 
 
-class _Sentence(NamedTuple):
-  words: list[str]
-  tags: list[str]  # none if tags are not read
-  line_numbers: list[int]
-
-
-def _read_sentences(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Sentence]:
-  """Yields the sentences of a file."""
-  sentence = _Sentence([], [], [])
-  blank_line = _Line(0, "")  # ends the last sentence
-  for line in itertools.chain(_parse_lines(path, config, with_tags=with_tags), [blank_line]):
-    if line.word:
-      sentence.words.append(line.word)
-      sentence.line_numbers.append(line.number)
-      if with_tags:
-        sentence.tags.append(line.tag)
-    elif sentence.words and (line.begins_document or not _find_fields(line.text)):
-      yield sentence
-      sentence = _Sentence([], [], [])
-
-
-def _columns_with_predictions(path: str, config: TaggingConfig, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-  """Yields the lines of a file with a further column, the predicted tag."""
-  remaining_tags = itertools.chain.from_iterable(tags)
-  for line in _parse_lines(path, config, with_tags=False):
-    added = ""
-    if line.word:
-      added = next(remaining_tags)
-    elif line.begins_document:
-      added = "O"  # as in every tag column
-    elif line.is_header:
-      added = "prediction"
-    separator = "\t" if "\t" in line.text else " "
-    yield f"{line.text}{separator}{added}\n" if added else f"{line.text}\n"
+def _read_sentences(
+  source: DataSource, config: TaggingConfig, with_tags: bool
+) -> Iterator[tuple[TaggedText, Sequence[str]]]:
+  """Yields the sentences of a file of columns, without their spans, and the tags of their words, if they are read."""
+  path = str(source)
+  lines = (line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence)
+  for has_words, sentence in itertools.groupby(lines, key=lambda line: bool(line.word)):
+    if has_words:
+      words, tags, numbers = zip(*((line.word, line.tag, line.number) for line in sentence), strict=True)
+      yield TaggedText(0, path, list(words), line_numbers=numbers), tags if with_tags else ()
 
 
 def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Line]:
@@ -292,11 +266,11 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
     fields, prefix = _find_fields(text), _NAMES_PREFIX.match(text)
     if prefix or (needs_names and not names and number == 1):
       names = _find_fields(text[prefix.end() :]) if prefix else _split_at_tabs(text) if "\t" in text else fields
-      yield _Line(number, text, is_header=bool(fields))
+      yield _Line(number, text, addition="prediction" if fields else "", ends_sentence=not fields)
     elif not fields or (split is _split_at_tabs and text.startswith("#") and "\t" not in text):
-      yield _Line(number, text)
+      yield _Line(number, text, ends_sentence=not fields)
     elif fields[0] == _DOCUMENT_START:
-      yield _Line(number, text, begins_document=True)
+      yield _Line(number, text, addition=OUTSIDE, ends_sentence=True)
     else:
       location, fields = f"{path}, line {number}", split(text)
       if not num_columns:  # the first line of a word has all columns
@@ -309,10 +283,10 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
             f"({counted(num_columns, 'column')}): give a file with tags, or another --word_column or --tag_column"
           )
       if len(fields) != num_columns:
+        separator = "tabs" if split is _split_at_tabs else "spaces"
         raise UserError(
-          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by "
-          f"{'tabs' if split is _split_at_tabs else 'spaces'}, as in the first line of words, and sentences by blank "
-          "lines"
+          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by {separator}, as "
+          "in the first line of words, and sentences by blank lines"
         )
       word = fields[word_index].strip(" ")
       if not word:
@@ -356,38 +330,39 @@ def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
       yield f"{source}, line {number}", values
 
 
-def _text_of_object(
-  index: int, location: str, values: Mapping[str, Any], config: TaggingConfig, *, with_tags: bool
-) -> TaggedText:
-  """Makes a text of an object with tokens and tags, or with text and spans."""
-  word_key = config.word_column or TOKENS
-  if word_key in values:
-    words = json_values.convert(f"{location}: {word_key}", values[word_key], list[str])
-    for number, word in enumerate(words):
-      if not word.strip(" \t\r\n"):
-        raise UserError(f"{location}: {word_key}[{number}] is empty: give it a word, or remove it with its tag")
-    tags = _read_tags(location, values, words, word_key, config.tag_column or TAGS) if with_tags else []
-    return TaggedText(index, location, words, SCHEMES[config.scheme].spans(tags))
-  if TEXT not in values:
-    raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {', '.join(values) or 'nothing'}")
-  text = json_values.convert(f"{location}: {TEXT}", values[TEXT], str)
-  ranges = split_words(text, config.word_rule)
-  spans = _word_spans(location, text, _read_spans(location, values, text), ranges) if with_tags else ()
-  return TaggedText(index, location, [text[start:end] for start, end in ranges], spans, text, ranges)
+def _read_objects(
+  source: DataSource, config: TaggingConfig, with_tags: bool
+) -> Iterator[tuple[TaggedText, Sequence[str]]]:
+  """Yields the texts of objects: those with tokens with their tags, those with a text with their spans."""
+  word_key, tag_key = config.word_column or TOKENS, config.tag_column or TAGS
+  for location, values in _objects(source):
+    if word_key in values:
+      words = _convert(location, values, word_key, list[str])
+      for number, word in enumerate(words):
+        if not word.strip(" \t\r\n"):
+          raise UserError(f"{location}: {word_key}[{number}] is empty: give it a word, or remove it with its tag")
+      tags: list[str] = []
+      if with_tags:
+        tags = _convert(location, values, tag_key, list[str], "give the names of the tags, not their numbers")
+        if len(tags) != len(words):
+          raise UserError(f"{location}: {len(tags)} {tag_key} for {len(words)} {word_key}: give each word one tag")
+        if not words:
+          raise UserError(f"{location}: has no words: give some, or remove it")
+      yield TaggedText(0, location, words), tags
+    elif TEXT in values:
+      text = _convert(location, values, TEXT, str)
+      ranges = split_words(text, config.word_rule)
+      spans = _read_spans(location, values, text, ranges) if with_tags else ()
+      yield TaggedText(0, location, [text[start:end] for start, end in ranges], spans, text, ranges), ()
+    else:
+      raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {', '.join(values) or 'nothing'}")
 
 
-def _read_tags(
-  location: str, values: Mapping[str, Any], words: Sequence[str], word_key: str, tag_key: str
-) -> Sequence[str]:
-  if tag_key not in values:
-    raise UserError(f"{location}: no {tag_key!r}; there are: {', '.join(values)}")
-  remedy = "give the names of the tags, not their numbers"
-  tags = json_values.convert(f"{location}: {tag_key}", values[tag_key], list[str], remedy)
-  if len(tags) != len(words):
-    raise UserError(f"{location}: {len(tags)} {tag_key} for {len(words)} {word_key}: give each word one tag")
-  if not words:
-    raise UserError(f"{location}: has no words: give some, or remove it")
-  return tags
+def _convert(location: str, values: Mapping[str, Any], key: str, schema: type[Schema], remedy: str = "") -> Schema:
+  """Returns the value of a key. Raises UserError if it is missing or does not fit the schema."""
+  if key not in values:
+    raise UserError(f"{location}: no {key!r}; there are: {', '.join(values)}")
+  return json_values.convert(f"{location}: {key}", values[key], schema, remedy)
 
 
 class _CharSpan(msgspec.Struct):
@@ -398,53 +373,34 @@ class _CharSpan(msgspec.Struct):
   label: str
 
 
-def _read_spans(location: str, values: Mapping[str, Any], text: str) -> list[_CharSpan]:
-  """Reads the spans of a text, and sorts them. Raises UserError if they overlap or are not in the text."""
-  if SPANS not in values:
-    raise UserError(f"{location}: no {SPANS!r}; there are: {', '.join(values)}")
-  spans = json_values.convert(f"{location}: {SPANS}", values[SPANS], list[_CharSpan])
-  spans = sorted(spans, key=lambda span: span.start)
-  end_before = 0
-  for span in spans:
-    shown = f"span {span.start} to {span.end} ({span.label})"
-    if not span.label:
-      raise UserError(f"{location}: {shown}: the label is empty: give its type")
-    if not 0 <= span.start < span.end <= len(text):
-      raise UserError(f"{location}: {shown}: not a part of the text, which has {len(text)} characters: correct it")
-    if span.start < end_before:
-      raise UserError(f"{location}: {shown}: overlaps with the span before it: keep one of the two")
-    end_before = span.end
-  return spans
-
-
-def _word_spans(
-  location: str, text: str, char_spans: Sequence[_CharSpan], word_ranges: Sequence[tuple[int, int]]
+def _read_spans(
+  location: str, values: Mapping[str, Any], text: str, word_ranges: Sequence[tuple[int, int]]
 ) -> list[Span]:
   """Converts spans of characters to spans of words. Raises UserError if one does not begin and end with words."""
   if not word_ranges:
     raise UserError(f"{location}: the text has no words: give some, or remove it")
-  starts, ends = [start for start, _ in word_ranges], [end for _, end in word_ranges]
-  spans = []
-  for span in char_spans:
-    # Without whitespace at its ends.
+  first_words = {start: index for index, (start, _) in enumerate(word_ranges)}
+  last_words = {end: index for index, (_, end) in enumerate(word_ranges)}
+  spans: list[Span] = []
+  end_before = 0
+  for span in sorted(_convert(location, values, SPANS, list[_CharSpan]), key=lambda span: span.start):
+    where = f"{location}: span {span.start} to {span.end} ({span.label})"
+    if not span.label:
+      raise UserError(f"{where}: the label is empty: give its type")
+    if not 0 <= span.start < span.end <= len(text):
+      raise UserError(f"{where}: not a part of the text, which has {len(text)} characters: correct it")
+    if span.start < end_before:
+      raise UserError(f"{where}: overlaps with the span before it: keep one of the two")
+    end_before = span.end
     shown = text[span.start : span.end]
-    char_start = span.start + len(shown) - len(shown.lstrip())
-    char_end = span.end - (len(shown) - len(shown.rstrip()))
-    first, last = bisect.bisect_left(starts, char_start), bisect.bisect_left(ends, char_end)
-    if char_start >= char_end or first >= len(starts) or starts[first] != char_start or ends[last] != char_end:
-      word = text[slice(*word_ranges[max(bisect.bisect_right(starts, char_start) - 1, 0)])]
+    # The words are those of the span without whitespace at its ends.
+    char_start = span.end - len(shown.lstrip())
+    first, last = first_words.get(char_start), last_words.get(span.start + len(shown.rstrip()))
+    if first is None or last is None or last < first:
+      word = next((text[start:end] for start, end in word_ranges if end > char_start), "")
       raise UserError(
-        f"{location}: the span {format_value(shown)} ({span.start} to {span.end}) does not consist of whole "
-        f"words; the word there is {format_value(word)}: correct it, give another --word_rule, or give tokens and tags"
+        f"{where}: {format_value(shown)} does not consist of whole words; the word there is {format_value(word)}: "
+        "correct it, give another --word_rule, or give tokens and tags"
       )
     spans.append(Span(first, last + 1, span.label))
   return spans
-
-
-def _objects_with_predictions(
-  source: DataSource, tags: Iterable[Sequence[str]], spans: Iterable[Sequence[object]]
-) -> Iterator[str]:
-  """Yields the objects as lines of JSON, with two further keys: predicted_tags and predicted_spans."""
-  for (_, values), tags_of_text, spans_of_text in zip(_objects(source), tags, spans, strict=True):
-    predictions = {"predicted_tags": list(tags_of_text), "predicted_spans": list(spans_of_text)}
-    yield replace_surrogates(json.dumps({**values, **predictions}, ensure_ascii=False)) + "\n"

@@ -57,7 +57,7 @@ def find_file(config: TaggingConfig, split: str) -> str:
   flag = FILE_FIELDS[split]
   path: str = getattr(config, flag)
   if not path:
-    raise UserError(f"--{flag} is missing: the {split} set; give a file of columns with one word a line, or JSON lines")
+    raise UserError(f"--{flag} is missing: the {split} set, a file of columns with one word a line, or JSON lines")
   if not files.exists(path):
     raise UserError(f"--{flag}={path}: no such file")
   return path

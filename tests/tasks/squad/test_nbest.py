@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,25 +11,13 @@ import pytest
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
-from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
+from albert.tasks.squad.nbest import SquadPredictions, find_answers
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
 
 MAX_SEQ_LENGTH = 40
 MAX_ANSWER_LENGTH = 5
-
-
-class ScoredText(NamedTuple):
-  text: str
-  score: float  # of the start plus that of the end
-
-
-class Span(NamedTuple):
-  """The positions of the first and the last token of an answer in its window."""
-
-  start: int
-  end: int
 
 
 def make_examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExamples:
@@ -50,47 +37,36 @@ def examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExample
   return make_examples(spm_model, questions)
 
 
-def windows_of(question: SquadQuestion, examples: TokenizedExamples) -> np.ndarray:
-  """Returns the indices of the windows of a question."""
-  return np.flatnonzero(examples.labels["question_index"] == question.index)
+def best_answers(
+  questions: list[SquadQuestion], examples: TokenizedExamples, count: int, score_of: Callable[[int, int, int], float]
+) -> dict[str, dict[str, float]]:
+  """Returns for each question the `count` best texts of all allowed spans, best first, with the best score of each.
+
+  score_of: (window, first token, last token) -> score of a span, -inf if it is not a candidate.
+  """
+  answers = {}
+  for question in questions:
+    scores: dict[str, float] = {}
+    for window in np.flatnonzero(examples.labels["question_index"] == question.index):
+      tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
+      features = {name: values[tokens] for name, values in examples.token_features.items()}
+      mask = features[P_MASK]
+      for start in range(1, len(mask)):
+        for end in range(start, min(start + MAX_ANSWER_LENGTH, len(mask))):
+          text = question.paragraph.context[features[CHAR_STARTS][start] : features[CHAR_ENDS][end]]
+          score = score_of(window, start, end)
+          if text and score > -math.inf and features[IS_MAX_CONTEXT][start] and not mask[start] and not mask[end]:
+            scores[text] = max(score, scores.get(text, -math.inf))
+    answers[question.id] = dict(sorted(scores.items(), key=lambda item: -item[1])[:count])
+  return answers
 
 
-def allowed_spans(examples: TokenizedExamples, window: int) -> list[Span]:
-  """Returns every span of a window that may be an answer."""
-  tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
-  mask, is_max_context = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
-  spans = []
-  for start in range(1, len(mask)):
-    for end in range(start, min(start + MAX_ANSWER_LENGTH, len(mask))):
-      if is_max_context[start] and not mask[start] and not mask[end]:
-        spans.append(Span(start, end))
-  return spans
-
-
-def span_text(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: Span) -> str:
-  """Returns the text of a span of a window."""
-  window_begin = examples.token_offsets[window]  # in the concatenated tokens of all windows
-  char_start = examples.token_features[CHAR_STARTS][window_begin + span.start]
-  char_end = examples.token_features[CHAR_ENDS][window_begin + span.end]
-  return questions[examples.labels["question_index"][window]].paragraph.context[char_start:char_end]
-
-
-def best_texts(scored_texts: list[ScoredText], count: int) -> list[ScoredText]:
-  """Returns the `count` best texts with the best score of each, best first. Empty texts are left out."""
-  best_scores: dict[str, float] = {}
-  for text, score in scored_texts:
-    if text:
-      best_scores[text] = max(score, best_scores.get(text, -math.inf))
-  best = [ScoredText(text, score) for text, score in best_scores.items()]
-  return sorted(best, key=lambda scored: -scored.score)[:count]
-
-
-def assert_same_answers(predictions: SquadPredictions, expected: dict[str, list[ScoredText]], score_kind: str) -> None:
+def assert_same_answers(predictions: SquadPredictions, expected: dict[str, dict[str, float]], score_kind: str) -> None:
   """Compares the n best answers of each question; the names of their scores end in `score_kind`."""
   assert list(predictions.nbest) == list(expected)
   for question, entries in predictions.nbest.items():
-    assert [entry["text"] for entry in entries] == [answer.text for answer in expected[question]]
-    expected_scores = [answer.score for answer in expected[question]]
+    expected_scores = list(expected[question].values())
+    assert [entry["text"] for entry in entries] == list(expected[question])
     scores = [entry[f"start_{score_kind}"] + entry[f"end_{score_kind}"] for entry in entries]
     assert scores == pytest.approx(expected_scores, abs=1e-5)
     exponentials = [math.exp(score - max(expected_scores)) for score in expected_scores]
@@ -104,19 +80,10 @@ def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: 
   assert num_windows > 2 * len(questions)
   start_logits, end_logits = rng.standard_normal((2, num_windows, MAX_SEQ_LENGTH)).astype(np.float32) * 3
   outputs = {EXAMPLE_INDEX: np.arange(num_windows), "start_logits": start_logits, "end_logits": end_logits}
-  expected = {}
-  for question in questions:
-    scored_texts = []
-    for window in windows_of(question, examples):
-      for span in allowed_spans(examples, window):
-        score = float(start_logits[window, span.start] + end_logits[window, span.end])
-        scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
-    expected[question.id] = best_texts(scored_texts, 6)
-  predictions = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_ANSWER_LENGTH)
+  expected = best_answers(questions, examples, 6, lambda w, start, end: start_logits[w, start] + end_logits[w, end])
+  predictions = find_answers(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "logit")
-  assert predictions.answers() == {question: answers[0].text for question, answers in expected.items()}
-  for question in questions:
-    assert predictions.answers()[question.id] in question.paragraph.context
+  assert predictions.answers() == {question: next(iter(answers)) for question, answers in expected.items()}
 
 
 def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndarray]:
@@ -152,12 +119,8 @@ def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: 
   start = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == context.index("letter"))[0])
   # The ends give "letter" with the token of a space, "letter" without it, and "letter \u6771".
   end_scores = {space: 3.0, space - 1: 2.0, space + 1: 1.0}
-  if version == 1:
-    outputs = outputs_of_v1(end_scores, start)
-    predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=9)
-  else:
-    outputs = outputs_of_v2(end_scores, start)
-    predictions = predictions_v2(questions, outputs, examples, n_best_size=3, max_answer_length=9)
+  outputs = outputs_of_v1(end_scores, start) if version == 1 else outputs_of_v2(end_scores, start)
+  predictions = find_answers(questions, outputs, examples, n_best_size=3, max_answer_length=9)
   best, second, *_ = predictions.nbest["q"]
   assert (best["text"], second["text"]) == ("letter", "letter \u6771")
   # "letter" has the score 3, and the only other answer has 1. The score 2 does not reduce the probability.
@@ -183,28 +146,24 @@ def make_beams(
 def test_v2_keeps_the_beams_that_are_allowed_spans(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
   num_starts, num_ends = 2, 1
   outputs = make_beams(examples, np.random.default_rng(1), num_starts, num_ends)
-  expected, null_odds = {}, {}
-  for question in questions:
-    windows = windows_of(question, examples)
-    null_odds[question.id] = float(outputs["null_logits"][windows].min())
-    scored_texts = []
-    for window, s, e in itertools.product(windows, range(num_starts), range(num_ends)):  # s: start, e: end of a beam
-      span = Span(outputs["start_positions"][window, s], outputs["end_positions"][window, s, e])
-      if span in allowed_spans(examples, window):
-        score = float(outputs["start_log_probs"][window, s] + outputs["end_log_probs"][window, s, e])
-        scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
-    expected[question.id] = best_texts(scored_texts, 4)
-  predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
+  beams: dict[tuple[int, ...], float] = {}  # window, first token, last token -> best score
+  for window, s, e in np.ndindex(examples.num_examples, num_starts, num_ends):  # s: start, e: end of a beam
+    span = (window, int(outputs["start_positions"][window, s]), int(outputs["end_positions"][window, s, e]))
+    score = float(outputs["start_log_probs"][window, s] + outputs["end_log_probs"][window, s, e])
+    beams[span] = max(score, beams.get(span, -math.inf))
+  expected = best_answers(questions, examples, 4, lambda *span: beams.get(span, -math.inf))
+  windows = [examples.labels["question_index"] == question.index for question in questions]
+  null_odds = {q.id: float(outputs["null_logits"][mine].min()) for q, mine in zip(questions, windows, strict=True)}
+  predictions = find_answers(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "log_prob")
   assert predictions.null_odds == null_odds
   assert {len(entries) for entries in predictions.nbest.values()} > {4}  # some questions have fewer allowed beams
 
   # A question gets its best answer, unless its null odds are above the threshold or it has no allowed beam.
   threshold = float(np.median(list(null_odds.values())))
-  expected_answers = {}
-  for question_id, odds in null_odds.items():
-    is_answered = odds <= threshold and expected[question_id]
-    expected_answers[question_id] = expected[question_id][0].text if is_answered else ""
+  expected_answers = {
+    question: next(iter(expected[question]), "") if odds <= threshold else "" for question, odds in null_odds.items()
+  }
   assert predictions.answers(threshold) == expected_answers
 
 
@@ -215,8 +174,8 @@ def test_only_questions_with_windows_in_the_outputs_are_answered(
   windows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
   outputs_of_two_questions = {name: array[windows] for name, array in outputs.items()}
   limits = {"n_best_size": 4, "max_answer_length": MAX_ANSWER_LENGTH}
-  answers_of_two = predictions_v2(questions, outputs_of_two_questions, examples, **limits).nbest
-  answers_of_all = predictions_v2(questions, outputs, examples, **limits).nbest
+  answers_of_two = find_answers(questions, outputs_of_two_questions, examples, **limits).nbest
+  answers_of_all = find_answers(questions, outputs, examples, **limits).nbest
   assert list(answers_of_two) == ["q3", "q7"]
   assert answers_of_two == {"q3": answers_of_all["q3"], "q7": answers_of_all["q7"]}
 
@@ -226,5 +185,5 @@ def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   examples = make_examples(spm_model, questions)
   logits = np.zeros((1, MAX_SEQ_LENGTH), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
-  predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
+  predictions = find_answers(questions, outputs, examples, n_best_size=3, max_answer_length=5)
   assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})

@@ -22,14 +22,7 @@ PARAGRAPH = SquadParagraph("t", CONTEXT)
 def make_questions(**texts: list[str]) -> list[SquadQuestion]:
   """Makes a question for each id, with these answers. Without an answer it is unanswerable."""
   return [
-    SquadQuestion(
-      name,
-      index,
-      f"{name}?",
-      PARAGRAPH,
-      tuple(SquadAnswer(text, CONTEXT.index(text)) for text in answers),
-      is_impossible=not answers,
-    )
+    SquadQuestion(name, index, f"{name}?", PARAGRAPH, tuple(SquadAnswer(text, CONTEXT.index(text)) for text in answers))
     for index, (name, answers) in enumerate(texts.items())
   ]
 
@@ -63,12 +56,16 @@ def test_the_baseline_of_v2_gives_no_answers() -> None:
   assert results.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
 
 
-def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> None:
+def test_answers_that_do_not_match_their_labels_are_listed(
+  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
   questions = make_questions(whole=["in 1906"], punctuation=["1906!"], cut=["apta"], none=[], long=[CONTEXT])
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
+  results.warn_of_unaligned_answers("dev", questions, featurizer(questions), str(tmp_path))
   # A label consists of whole tokens, so that of "apta" is "captain". The long answer fits into no window.
-  unaligned = results.find_unaligned_answers(questions, featurizer(questions))
-  assert [(question.id, text) for question, text in unaligned] == [("cut", "captain"), ("long", None)]
+  _, *rows = [line.split("\t") for line in (tmp_path / "unaligned_dev.tsv").read_text().splitlines()]
+  assert rows == [["cut", "5", "apta", "captain", "cut?"], ["long", "0", CONTEXT, "", "long?"]]
+  assert "2 of 4 answers (dev) are not whole tokens of a window: 1 are learned as" in capsys.readouterr().err
 
 
 def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Path) -> None:
@@ -160,26 +157,28 @@ def test_different_questions_or_versions_are_not_averaged() -> None:
   predictions = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
     results.average_predictions([predictions, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
+  with pytest.raises(
+    UserError, match="members 1 and 2 of the ensemble answer different versions of SQuAD: predict the same"
+  ):
     results.average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
 def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = results.write_predictions(str(tmp_path), "new", predictions, 0.0)
+  results.write_predictions(results.prediction_paths(str(tmp_path), "new"), predictions, 0.0)
   expected_contents = {
     "predictions_new.json": {"a": "é", "b": ""},
     "nbest_predictions_new.json": predictions.nbest,
     "null_odds_new.json": {"a": -1.0, "b": 0.5},
   }
-  assert [Path(path).name for path in paths] == list(expected_contents)
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected_contents)
   for name, content in expected_contents.items():
     assert json.loads((tmp_path / name).read_text()) == content
   assert results.read_predictions(str(tmp_path), "new") == predictions
   # Predictions for v1.1 have no null odds.
   v1_predictions = SquadPredictions({"a": []})
-  paths = results.write_predictions(str(tmp_path), "dev", v1_predictions, 0.0)
-  assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
+  results.write_predictions(results.prediction_paths(str(tmp_path), "dev"), v1_predictions, 0.0)
+  assert {path.name for path in tmp_path.glob("*_dev.json")} == {"predictions_dev.json", "nbest_predictions_dev.json"}
   assert results.read_predictions(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
   with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: .* lacks 'probability': predict again"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from albert.tasks.squad.features import cut_windows
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS, WORD_TAGS, TaggingFeaturizer
-from albert.tasks.tagging.files import TaggedText
-from albert.tasks.tagging.results import log_probabilities_of_words, predict_tags
-from albert.tasks.tagging.schemes import SCHEMES
+from albert.tasks.tagging.files import TaggedText, TaggingData
+from albert.tasks.tagging.flags import TaggingConfig
+from albert.tasks.tagging.results import compute_metrics, log_probabilities_of_words, predict_tags
+from albert.tasks.tagging.schemes import SCHEMES, Span
 from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from albert.tokenization.words import split_words
@@ -42,33 +45,21 @@ def test_each_word_is_labeled_once_at_its_first_piece_in_the_window_with_most_co
 ) -> None:
   examples = pickle.loads(pickle.dumps(featurizer))(texts)
   tokenizer = load_tokenizer(featurizer.tokenizer_config)
-  room = featurizer.max_seq_length - 2
   sequence = 0
   num_windows_of_texts = []
   for text in texts:
     pieces = [(piece, number, index) for number, word in enumerate(text.words)
               for index, piece in enumerate(tokenizer.encode(word))]  # fmt: skip
-    starts = [0]
-    while starts[-1] + room < len(pieces):
-      starts.append(starts[-1] + featurizer.doc_stride)
-    num_windows_of_texts.append(len(starts))
     tags = SCHEMES["BIO"].tags_of_spans(text.spans, len(text.words))
-    # The context of piece p in the window from `start`: min(pieces before it, pieces after it) + 0.01 * size.
-    sizes = [min(room, len(pieces) - start) for start in starts]
-
-    def best_window(position: int, starts: list[int] = starts, sizes: list[int] = sizes) -> int:
-      contexts = [
-        min(position - start, start + size - 1 - position) + 0.01 * size if start <= position < start + size else -1
-        for start, size in zip(starts, sizes, strict=True)
-      ]
-      return contexts.index(max(contexts))
-
-    for window, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+    windows = list(cut_windows(len(pieces), featurizer.max_seq_length - 2, featurizer.doc_stride))
+    num_windows_of_texts.append(len(windows))
+    for window, is_best in windows:
       tokens = slice(examples.token_offsets[sequence], examples.token_offsets[sequence + 1])
-      part = pieces[start : start + size]
+      part = pieces[window]
       assert examples.input_ids[tokens].tolist() == [CLS_ID, *(piece for piece, _, _ in part), SEP_ID]
-      is_labeled = [index == 0 and best_window(start + i) == window for i, (_, _, index) in enumerate(part)]
-      numbers = [1 + number if shown else 0 for (_, number, _), shown in zip(part, is_labeled, strict=True)]
+      numbers = [
+        1 + number if index == 0 and best else 0 for (_, number, index), best in zip(part, is_best, strict=True)
+      ]
       assert examples.token_features[WORD_NUMBERS][tokens].tolist() == [0, *numbers, 0]
       expected_tags = [1 + TAGS.index(tags[number - 1]) if number else 0 for number in numbers]
       assert examples.token_features[WORD_TAGS][tokens].tolist() == [0, *expected_tags, 0]
@@ -102,9 +93,7 @@ def test_outputs_of_windows_come_back_to_their_words(featurizer: TaggingFeaturiz
   assert values[:, 0].tolist() == [*(1001.0 + i for i in range(lengths[0])), 5001.0, 0.0, 5003.0]
 
 
-def test_the_probability_of_a_span_is_the_product_of_those_of_its_words(
-  featurizer: TaggingFeaturizer, texts: list[TaggedText]
-) -> None:
+def test_the_probability_of_a_span_is_the_product_of_those_of_its_words(featurizer: TaggingFeaturizer) -> None:
   text = TaggedText(0, "", ["Lake", "Garda", "sold"])
   examples = featurizer([text])
   probabilities = np.array([[0.1, 0.6, 0.1, 0.1, 0.1], [0.2, 0.1, 0.5, 0.1, 0.1], [0.8, 0.05, 0.05, 0.05, 0.05]])
@@ -112,12 +101,18 @@ def test_the_probability_of_a_span_is_the_product_of_those_of_its_words(
   for position, number in enumerate(examples.token_features[WORD_NUMBERS]):
     if number:
       outputs[0, position] = np.log(probabilities[number - 1])
-  predictions = predict_tags(
+  (prediction,) = predict_tags(
     {"log_probabilities": outputs, "example_index": np.array([0])}, examples, [text], SCHEMES["BIO"], TAGS
   )
-  assert predictions.tags == [["B-LOC", "I-LOC", "O"]]
-  ((span,),) = predictions.json_spans()
+  assert prediction.tags == ["B-LOC", "I-LOC", "O"]
+  (span,) = prediction.json_spans()
   assert span == {"start": 0, "end": 2, "label": "LOC", "text": "Lake Garda", "probability": pytest.approx(0.3)}
+  # Correct is "Lake" alone: of the tags B-LOC O O the second one is wrong, and so is the span.
+  gold = dataclasses.replace(text, spans=[Span(0, 1, "LOC")])
+  data = TaggingData(TaggingConfig(labels="LOC,PER"))
+  metrics = compute_metrics([prediction._replace(text=gold)], data)
+  zeros = dict.fromkeys(("precision", "recall", "f1", "f1_LOC", "f1_PER"), 0.0)
+  assert metrics == {**zeros, "accuracy": 2 / 3, "majority_accuracy": 2 / 3}
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ BAD_FILES = [
   ),
   (
     '{"text": "in Europe", "spans": [{"start": 3, "end": 7, "label": "LOC"}]}',
-    r", line 1: the span 'Euro' \(3 to 7\) does not consist of whole words; the word there is 'Europe'",
+    r", line 1: span 3 to 7 \(LOC\): 'Euro' does not consist of whole words; the word there is 'Europe'",
   ),
 ]
 
