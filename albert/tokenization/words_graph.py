@@ -12,10 +12,7 @@ import tensorflow as tf
 
 from albert.tokenization import words as word_rules
 from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, Runs, begins_run, decode_utf8, shift
-from albert.tokenization.words import COMBINING, MARK, UNSPACED
-
-# The class of whitespace, besides the classes of albert.tokenization.words.
-_SPACE = 4
+from albert.tokenization.words import COMBINING, MARK, SPACE, UNSPACED
 
 
 class RaggedWords(NamedTuple):
@@ -59,11 +56,7 @@ class RaggedWords(NamedTuple):
 @functools.cache
 def _class_table() -> CodePointTable:
   """Returns the classes of all characters."""
-  characters = ((code_point, chr(code_point)) for code_point in range(NUM_CODE_POINTS))
-  return CodePointTable.from_items(
-    (code_point, _SPACE if character.isspace() else word_rules.character_class(character))
-    for code_point, character in characters
-  )
+  return CodePointTable.from_items((c, word_rules.character_class(chr(c))) for c in range(NUM_CODE_POINTS))
 
 
 def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
@@ -77,7 +70,7 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
   flat = code_points.flat_values  # [C]
   rows = tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat)
-  is_in_chunk = classes != _SPACE
+  is_in_chunk = classes != SPACE
   same_text = rows[1:] == rows[:-1]
   begins_word = begins_run(is_in_chunk, same_text)
   if rule == word_rules.PUNCTUATION:
