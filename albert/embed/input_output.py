@@ -121,7 +121,7 @@ def _open_column(path: str, text_column: str, id_column: str) -> InputTexts:
   """Opens a column of a table, which is kept in memory."""
   table = tables.read_table(path, [text_column, *([id_column] if id_column else [])])
   texts = table.columns[text_column]
-  ids: Ids = table.unique_names(id_column) if id_column else table.line_numbers
+  ids: Ids = table.unique_names(id_column) if id_column else table.row_numbers
 
   def chunks(chunk_size: int) -> Iterator[TextChunk]:
     for start in range(0, len(table), chunk_size):

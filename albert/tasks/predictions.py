@@ -198,7 +198,7 @@ def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
   """Reads a column of probabilities as float32 [N], with NaN for empty cells."""
   # Table.numbers accepts no empty cells, so they become -1 first.
   texts = [text or "-1" for text in table.columns[column]]
-  numbers = tables.Table(table.path, table.line_numbers, {column: texts}).numbers(column, -1, 1)
+  numbers = dataclasses.replace(table, columns={column: texts}).numbers(column, -1, 1)
   return np.where(numbers < 0, np.float32(np.nan), numbers)
 
 

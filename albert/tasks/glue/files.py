@@ -388,11 +388,11 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
     raise UserError(
-      f"{table.path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+      f"{table.name}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
     )
   if len(labels) > max(100, len(table) // 10):
     raise UserError(
-      f"{table.path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
+      f"{table.name}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
       "if they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
   are_numbers = all(map(_is_whole_number, labels))
@@ -491,7 +491,7 @@ def divide(rows: TextRows, table: Table, spec: TaskSpec, share: float, seed: int
   groups = TextGroups(text_keys(rows), seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
   if len(groups.groups) < 2:
-    raise UserError(f"{table.path}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
+    raise UserError(f"{table.name}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
   if spec.is_regression:
     held_out = groups.choose_of_numbers(rows.labels, share)
   else:
@@ -524,7 +524,7 @@ def split_record(source: DataSource, dev_table: Table, config: ClassifierConfig)
     "sha256": source_sha256(source),
     "eval_share": config.eval_share,
     "eval_seed": config.eval_seed,
-    f"{dev_table.unit}s": list(dev_table.line_numbers),
+    f"{dev_table.unit}s": list(dev_table.row_numbers),
   }
   return json.dumps(record, ensure_ascii=False) + "\n"
 
@@ -533,7 +533,7 @@ def _warnings_of(rows: TextRows, table: Table, file_format: FileFormat, spec: Ta
   """Yields a warning if damaged lines were skipped, and if labeled rows of a custom task have empty texts."""
   if table.damaged_lines:
     yield (
-      f"{table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; the first "
+      f"{table.name}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; the first "
       f"one is line {table.damaged_lines[0]}"
     )
   if file_format.label and spec.name == CUSTOM:
@@ -574,20 +574,20 @@ def duplicate_warnings(train_table: Table, dev_table: Table, pairs: list[tuple[i
     return
   unit, train_unit = dev_table.unit, train_table.unit
   shown = [
-    f"{unit} {dev_table.line_numbers[row]} ({train_unit} {train_table.line_numbers[train_row]})"
+    f"{unit} {dev_table.row_numbers[row]} ({train_unit} {train_table.row_numbers[train_row]})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""
   have = "has a text that is" if len(pairs) == 1 else "have texts that are"
   yield (
-    f"{dev_table.path}: {counted(len(pairs), 'row')} of {len(dev_table)} {have} in {train_table.path}, too: "
+    f"{dev_table.name}: {counted(len(pairs), 'row')} of {len(dev_table)} {have} in {train_table.name}, too: "
     f"{', '.join(shown)}{more}: the results will be better than on new texts"
   )
 
 
 def summary(rows: TextRows, table: Table, spec: TaskSpec) -> dict[str, Any]:
   """Describes labeled rows, as JSON values: their number, and the rows of each label or the range of the numbers."""
-  description: dict[str, Any] = {"source": table.path, "rows": len(rows)}
+  description: dict[str, Any] = {"source": table.name, "rows": len(rows)}
   if spec.is_regression:
     numbers = rows.labels.astype(np.float64)
     return description | {"least": numbers.min(), "mean": numbers.mean(), "greatest": numbers.max()}
