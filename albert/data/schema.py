@@ -36,21 +36,12 @@ class FeatureSpec:
     dtype: "int64" or "float32".
     limit: upper bound (exclusive) of int64 values, which are never negative; 0 if the bound is not known. float32
       values are weights between 0 and 1.
-
-  Raises:
-    ValueError: a type other than these, or a length below 1.
   """
 
   name: str
   length: int
   dtype: str
   limit: int = 0
-
-  def __post_init__(self) -> None:
-    if self.dtype not in {"int64", "float32"}:
-      raise ValueError(f"feature {self.name}: dtype must be int64 or float32, got {self.dtype!r}")
-    if self.length < 1:
-      raise ValueError(f"feature {self.name}: length must be >= 1, got {self.length}")
 
   @property
   def bounds(self) -> tuple[int, int]:
