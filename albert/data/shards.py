@@ -12,16 +12,15 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import json
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo
+from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo, checksum_of
 from albert.errors import RunError, UserError
-from albert.io import files, records
+from albert.io import files, json_values, records
 from albert.io.files import escape_existing, split_globs, stat_globs
 from albert.io.progress import Progress
 from albert.io.text import counted, name_and_others
@@ -255,8 +254,10 @@ def _scan_or_look_up(
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
   cache: _Cache = {}
-  with contextlib.suppress(UserError):  # the cache is damaged or does not exist: all files are read
-    cache = files.read_json(cache_file, _Cache)
+  with contextlib.suppress(UserError, KeyError):  # the cache is damaged or does not exist: all files are read
+    values = files.read_json(cache_file)
+    if values["checksum"] == checksum_of(values["files"]):
+      cache = json_values.convert(cache_file, values["files"], _Cache)
   keys = {path: files.absolute(path) for path in paths}
   paths_to_read = [path for path in paths if keys[path] not in cache or cache[keys[path]][0] != stats[path]]
   if paths_to_read:
@@ -279,9 +280,8 @@ def _scan_or_look_up(
 def _write_cache(path: str, cache: _Cache) -> None:
   if not path:
     return
-  rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(values)}" for key, values in cache.items())
   try:
     files.makedirs(os.path.dirname(path))
-    files.write_atomically(path, f"{{\n{rows}\n}}\n")
+    files.write_json(path, {"files": cache, "checksum": checksum_of(cache)})
   except (OSError, UserError, RunError) as error:
     print(f"warning: {path}: not written ({error}); the shards are counted again at the next start", file=sys.stderr)
