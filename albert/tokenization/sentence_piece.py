@@ -52,6 +52,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   starts_word,
+  widen_to_words,
 )
 
 # Field numbers of ModelProto, of its pieces, and of its trainer_spec.
@@ -228,7 +229,7 @@ class SentencePieceVocabulary(Vocabulary):
         "data_prep/train_vocab.py"
       )
     # The range in `text` of each written character, and then of each token: from its first character to its last one.
-    starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
+    starts, ends = widen_to_words(text, char_starts[written_starts], char_ends[written_ends - 1])
     last_end = ends[-1] if len(ends) else 0
     # A lone ▁ after the last character starts at last_end.
     token_starts = np.append(starts, last_end)[bounds[:-1]]
@@ -489,23 +490,6 @@ def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[
     bytes_left = (num_bytes or bytes_left) - 1
     result.append(length if num_bytes < 0 else int(bytes_left == 0))
   return result
-
-
-def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Widens the ranges [C] of the first and the last character of each word of a text to the edges of the word."""
-  if not len(starts):
-    return starts, ends
-  word_starts, word_ends = np.array([word.span() for word in _find_words(text)], np.int64).T
-  # If one character was decomposed to several, they all get the end of the last of them. Its range may include dropped
-  # characters.
-  ends = ends[np.searchsorted(starts, starts, side="right") - 1]
-  # For each character: the index of its word, and the indices of the first and the last character of this word.
-  word_indices = np.searchsorted(word_starts, starts, side="right") - 1
-  first_of_word = np.searchsorted(word_indices, word_indices, side="left")
-  last_of_word = np.searchsorted(word_indices, word_indices, side="right") - 1
-  starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
-  ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
-  return starts, ends
 
 
 def _code_points(text: str) -> np.ndarray:

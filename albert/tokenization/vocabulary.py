@@ -143,6 +143,29 @@ class TokensWithOffsets(NamedTuple):
     return cls(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
 
 
+def widen_to_words(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Widens the ranges of the first and the last written character of each word to the edges of the word.
+
+  Args:
+    text: a text. Its words are what lies between whitespace.
+    starts, ends: int64 [C], the range of the text that each written character comes from, ascending.
+
+  Returns:
+    starts, ends: int64 [C]. If one character became several, they all have the end of the last of them.
+  """
+  if not len(starts):
+    return starts, ends
+  word_starts, word_ends = np.array([word.span() for word in re.finditer(r"\S+", text)], np.int64).T
+  ends = ends[np.searchsorted(starts, starts, side="right") - 1]
+  # For each character: the index of its word, and the indices of the first and the last character of this word.
+  word_indices = np.searchsorted(word_starts, starts, side="right") - 1
+  first_of_word = np.searchsorted(word_indices, word_indices, side="left")
+  last_of_word = np.searchsorted(word_indices, word_indices, side="right") - 1
+  starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
+  ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
+  return starts, ends
+
+
 class Vocabulary(abc.ABC):
   """A vocabulary and its rules: how text becomes ids, and which pieces start a word.
 

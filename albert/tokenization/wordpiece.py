@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.io.text import format_value
+from albert.io.text import decode_utf8, format_value
 from albert.tokenization.normalization import CharacterTable, has_newer_characters, lower
 from albert.tokenization.vocabulary import (
   IdsOfWords,
@@ -27,6 +27,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   is_written_without_spaces,
+  widen_to_words,
 )
 
 CONTINUES_WORD = "##"
@@ -34,7 +35,6 @@ CONTINUES_WORD = "##"
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
 MAX_WORD_CHARS = 200
-_find_chunks = re.compile(r"\S+").finditer
 _find_characters = re.compile("``|''|.", re.DOTALL).finditer  # where quotes are converted
 _is_unused = re.compile(r"\[unused\d+\]").fullmatch
 # Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
@@ -147,7 +147,9 @@ class WordPieceVocabulary(Vocabulary):
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
       return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
-    starts, ends = _character_ranges(converted, np.array(origins, np.int64))
+    # A written character also has the dropped ones before the next character of its word that is written.
+    next_origins = np.append(origins, len(converted))[np.searchsorted(origins, origins, side="right")]
+    starts, ends = widen_to_words(converted, np.array(origins, np.int64), next_origins)
     if converted != text:
       original = np.array([match.span() for match in _find_characters(text)], np.int64)
       starts, ends = original[starts, 0], original[ends - 1, 1]
@@ -166,14 +168,8 @@ class WordPieceVocabulary(Vocabulary):
 
 def _read_pieces(path: str, content: bytes) -> dict[str, int]:
   """Returns the id of each piece, after checking that the special ones are among them."""
-  try:
-    lines = content.decode("utf-8").removesuffix("\n").split("\n")
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
-    raise UserError(
-      f"{path}, line {line}: not UTF-8, so it is no WordPiece vocabulary: give a file with a piece on each line; the "
-      "name of a SentencePiece model ends in .model"
-    ) from error
+  remedy = "give a WordPiece vocabulary with a piece on each line; the name of a SentencePiece model ends in .model"
+  lines = decode_utf8(path, content, remedy).removesuffix("\n").split("\n")
   id_of_piece: dict[str, int] = {}
   for index, text in enumerate(lines):
     piece = text.removesuffix("\r")
@@ -192,27 +188,6 @@ def _read_pieces(path: str, content: bytes) -> dict[str, int]:
         f"{', '.join(SPECIAL_PIECES)}"
       )
   return id_of_piece
-
-
-def _character_ranges(text: str, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the range of the text that each written character stands for.
-
-  Args:
-    text: the text.
-    origins: int64 [C], the index in the text of the character that each written character comes from, ascending.
-
-  Returns:
-    starts, ends: int64 [C]. A range ends where the range of the next character of the same word begins, so that it
-    includes the dropped characters between them.
-  """
-  word_starts, word_ends = np.array([word.span() for word in _find_chunks(text)], np.int64).T
-  word_indices = np.searchsorted(word_starts, origins, side="right") - 1
-  is_first = np.append(True, word_indices[1:] != word_indices[:-1])
-  first_origin = np.maximum.accumulate(np.where(is_first, origins, -1))  # of the word's first written characters
-  starts = np.where(origins == first_origin, word_starts[word_indices], origins)
-  # Of several characters with the same origin, the end is the next greater origin.
-  following = np.append(origins, len(text))[np.searchsorted(origins, origins, side="right")]
-  return starts, np.minimum(following, word_ends[word_indices])
 
 
 def is_newer(character: str) -> bool:

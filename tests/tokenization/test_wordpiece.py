@@ -161,7 +161,7 @@ def test_whole_words_are_those_of_the_original_rules(large_vocabulary: str) -> N
     (b"[PAD]\nthe\na\nthe\n", r"vocab\.txt, line 4: 'the' is a piece already, on line 2"),
     (b"[PAD]\n\nthe\n", r"vocab\.txt, line 2: no piece"),
     (b"", r"vocab\.txt, line 1: no piece"),
-    (b"\n\x0e\n\x05<pad>\x15\x00\xff\x80\x00", r"vocab\.txt, line 3: not UTF-8, so it is no WordPiece vocabulary"),
+    (b"\n\x0e\n\x05<pad>\x15\x00\xff\x80\x00", r"vocab\.txt, line 3: not UTF-8 .*: give a WordPiece vocabulary"),
   ],
 )
 def test_bad_files_are_refused_with_their_line(tmp_path: Path, content: bytes, message: str) -> None:
