@@ -40,7 +40,7 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
-from albert.tokenization.normalization import has_newer_characters, normalize_text, replacement
+from albert.tokenization.normalization import CharacterTable, has_newer_characters, normalize_text, replacement
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   SENTENCE_PIECE_IDS,
@@ -66,9 +66,7 @@ _SCORE_UNIT = 2.0**-13
 _LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
 
 _find_words = re.compile(r"\S+").finditer
-_QUOTES = ("``", "''")
-_find_characters = re.compile(".", re.DOTALL).finditer
-_find_with_quotes = re.compile("``|''|.", re.DOTALL).finditer
+_find_quotes = re.compile("``|''").finditer
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -209,8 +207,8 @@ class SentencePieceVocabulary(Vocabulary):
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Each of the pieces of a character's bytes has the range of the character."""
     normalized = self.normalize(text)
-    char_starts, char_ends = _origins(text, self.config)
-    assert len(char_starts) == len(normalized), "a character of the normalized text has no origin"
+    origins = _origins(text, self.config)
+    assert len(origins) == len(normalized), "a character of the normalized text has no origin"
     parts = self.split_into_parts(normalized)
     part_starts: list[int] = []
     end = 0
@@ -228,8 +226,10 @@ class SentencePieceVocabulary(Vocabulary):
         f"{len(written_starts)}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
         "data_prep/train_vocab.py"
       )
-    # The range in `text` of each written character, and then of each token: from its first character to its last one.
-    starts, ends = widen_to_words(text, char_starts[written_starts], char_ends[written_ends - 1])
+    # The range in `text` of each written character goes up to the next one that is not dropped, such as an accent. The
+    # range of each token then goes from its first character to its last one.
+    after_last = np.searchsorted(origins, origins[written_ends - 1], side="right")
+    starts, ends = widen_to_words(text, origins[written_starts], np.append(origins, len(text))[after_last])
     last_end = ends[-1] if len(ends) else 0
     # A lone ▁ after the last character starts at last_end.
     token_starts = np.append(starts, last_end)[bounds[:-1]]
@@ -274,7 +274,8 @@ class SentencePieceVocabulary(Vocabulary):
     # SentencePiece gives an offset for each character of a part, and one more for the part's end. A space after each
     # part stands for the latter, so that characters and offsets have the same indices.
     with_part_ends = "".join(f"{part} " for part in written)
-    is_character = _code_points(with_part_ends.replace(WORD_START, " ")) != ord(" ")
+    code_points = np.frombuffer(with_part_ends.replace(WORD_START, " ").encode("utf-32-le"), np.uint32)
+    is_character = code_points != ord(" ")
     starts = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(part_starts, list(map(len, offsets)))
     # If SentencePiece writes several characters for one, they have the same start. Their end is the next larger start,
     # which searchsorted finds.
@@ -492,56 +493,23 @@ def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[
   return result
 
 
-def _code_points(text: str) -> np.ndarray:
-  return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+@functools.cache
+def _num_normalized(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+  """Returns a table with chr(n) for a character that becomes n characters in the normalized text."""
+
+  def number(code_point: int) -> str:
+    if chr(code_point).isspace():
+      return chr(0)
+    return chr(len(replacement(code_point, do_lower_case=do_lower_case, keep_accents=keep_accents)))
+
+  return CharacterTable(number)
 
 
-def _origins(text: str, config: TokenizerConfig) -> tuple[np.ndarray, np.ndarray]:
-  """Returns, for each character of the normalized text, the start and the end [C] of its range in the text."""
-  starts: list[int] = []
-  ends: list[int] = []
-  previous_end = None
-  for word in _find_words(text):
-    start, end = word.span()
-    if previous_end is not None:  # the whitespace between two words becomes one space
-      starts.append(previous_end)
-      ends.append(start)
-    previous_end = end
-    characters = word.group()
-    if characters.isascii() and not (config.convert_quotes and any(quotes in characters for quotes in _QUOTES)):
-      starts.extend(range(start, end))
-      ends.extend(range(start + 1, end + 1))
-    else:
-      word_starts, word_ends = _word_origins(characters, config)
-      starts.extend(start + start_in_word for start_in_word in word_starts)
-      ends.extend(start + end_in_word for end_in_word in word_ends)
-  return np.array(starts, np.int64), np.array(ends, np.int64)
-
-
-def _word_origins(word: str, config: TokenizerConfig) -> tuple[list[int], list[int]]:
-  """Returns the `_origins` of one word, counted from its start.
-
-  A combining character is dropped. It counts as part of the character before it, or at the start of a word as part of
-  the character after it.
-  """
-  starts: list[int] = []
-  ends: list[int] = []
-  start = 0  # where the range of the next normalized character starts
-  num_previous = 0  # number of normalized characters that the last character became
-  for match in (_find_with_quotes if config.convert_quotes else _find_characters)(word):
-    text, end = match.group(), match.end()
-    num_normalized = 1 if text in _QUOTES else _num_normalized(text, config.do_lower_case, config.keep_accents)
-    if num_normalized:
-      starts += [start] * num_normalized
-      ends += [end] * num_normalized
-      start, num_previous = end, num_normalized
-    elif starts:  # a combining character after another character
-      ends[-num_previous:] = [end] * num_previous
-      start = end
-  return starts, ends
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _num_normalized(character: str, do_lower_case: bool, keep_accents: bool) -> int:
-  """Returns the number of characters that a character becomes in the normalized text."""
-  return len(replacement(ord(character), do_lower_case=do_lower_case, keep_accents=keep_accents))
+def _origins(text: str, config: TokenizerConfig) -> np.ndarray:
+  """Returns, for each character of the normalized text, the index of the character that it comes from, int64 [C]."""
+  table = _num_normalized(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
+  counts = np.frombuffer(bytearray(text.translate(table), "latin-1"), np.uint8)
+  if config.convert_quotes:
+    counts[[quotes.start() + 1 for quotes in _find_quotes(text)]] = 0
+  counts[[word.end() for word in _find_words(text)][:-1]] = 1  # the whitespace between two words becomes one space
+  return np.repeat(np.arange(len(text)), counts)

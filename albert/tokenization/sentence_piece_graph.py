@@ -94,15 +94,8 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
 
-  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """Normalizes texts, string [B], like `Tokenizer.normalize`.
-
-    Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
-    """
-    return tf.strings.unicode_encode(self._to_normalized_code_points(texts), "UTF-8")
-
-  def _to_normalized_code_points(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
+  def normalize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Normalizes texts, string [B], like `Tokenizer.normalize`; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
@@ -144,7 +137,7 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     ), first
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    words = self._split_words(self._to_normalized_code_points(texts))
+    words = self._split_words(self.normalize(texts))
     ids, _ = self._join_unknown(self._sentencepiece.tokenize(words.flat_values))
     return self._comma_replacements(*self._by_text(ids, words))
 
@@ -244,7 +237,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    words = self._split_words(self._to_normalized_code_points(texts))  # [B, (words)]
+    words = self._split_words(self.normalize(texts))  # [B, (words)]
     # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
     ids, first = self._join_unknown(ids)  # [W, (T)]
@@ -262,39 +255,22 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
 
     starts = to_characters(tf.gather(byte_starts.flat_values, first[:-1]))
     ends = to_characters(tf.gather(byte_ends.flat_values, first[1:] - 1))
-    ends = self._share_ends_of_characters(ids.flat_values, ends)
+    # Each byte of a character gets the end of the last one; SentencePiece gives the others an empty range.
+    continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids.flat_values) == 0
+    characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
+    ends = tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
     # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
     min_lengths = tf.gather(tf.constant(self._min_lengths), ids.flat_values)
     lengths = tf.maximum(ends - starts, min_lengths)
-    ids, starts, lengths = self._apply_comma_rule(*self._by_text(ids, words), starts, lengths)
+    # The comma rule replaces each token by a sequence of tokens.
+    ids, sequences = self._by_text(ids, words)
+    num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), sequences)  # for each token
+    starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(starts)), sequences).flat_values
+    starts = tf.repeat(starts, num_new_tokens) + starts_in_token
+    lengths = self._comma_lengths(ids.with_flat_values(lengths), sequences).flat_values
+    ids = self._comma_replacements(ids, sequences)
     starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
-
-  def _share_ends_of_characters(self, ids: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Gives each byte of a character the end of the last one; SentencePiece gives the others an empty range."""
-    continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids) == 0
-    characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
-    return tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
-
-  def _apply_comma_rule(
-    self, ids: tf.RaggedTensor, sequence_indices: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor
-  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Applies the comma rule to tokens.
-
-    Args:
-      ids: int32 [B, (T)].
-      sequence_indices: int32 [T], index of the sequence that replaces each token.
-      starts: int32 [T], index of each token's first written character.
-      lengths: int32 [T], number of written characters of each token.
-
-    Returns:
-      The new ids, starts and lengths.
-    """
-    num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), sequence_indices)  # for each token
-    starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), sequence_indices)
-    new_starts = tf.repeat(starts, num_new_tokens) + starts_in_token.flat_values
-    new_lengths = self._comma_lengths(ids.with_flat_values(lengths), sequence_indices).flat_values
-    return self._comma_replacements(ids, sequence_indices), new_starts, new_lengths
 
   def _origins(self, texts: tf.Tensor) -> _Origins:
     """Computes the origins of the written characters of texts, string [B]."""

@@ -135,10 +135,9 @@ class WordPieceVocabulary(Vocabulary):
     to the token after it.
     """
     converted = self._convert_quotes(text)
-    words, origins = split_words_with_origins(converted, **self._switches)
     ids: list[int] = []
     lengths: list[int] = []  # how many characters of its word each piece stands for
-    for word in words:
+    for word in self._split_words(text):
       word_ids = self._ids_of_word[word]
       ids += word_ids
       if len(word_ids) == 1:  # also [UNK], which stands for a whole word
@@ -147,9 +146,11 @@ class WordPieceVocabulary(Vocabulary):
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
       return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
+    counts = np.frombuffer(converted.translate(num_written(**self._switches)).encode("latin-1"), np.uint8)
+    origins = np.repeat(np.arange(len(converted)), counts)  # the character that each written character comes from
     # A written character also has the dropped ones before the next character of its word that is written.
     next_origins = np.append(origins, len(converted))[np.searchsorted(origins, origins, side="right")]
-    starts, ends = widen_to_words(converted, np.array(origins, np.int64), next_origins)
+    starts, ends = widen_to_words(converted, origins, next_origins)
     if converted != text:
       original = np.array([match.span() for match in _find_characters(text)], np.int64)
       starts, ends = original[starts, 0], original[ends - 1, 1]
@@ -265,30 +266,13 @@ def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -
   return (_sort_marks_in(_sort_marks, text) if strip_accents else text).split()
 
 
-def split_words_with_origins(
-  text: str, *, do_lower_case: bool, keep_accents: bool = False
-) -> tuple[list[str], list[int]]:
-  """Cuts a text as `split_words` does, and says where each character of a word comes from.
+@functools.cache
+def num_written(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+  """Returns a table with chr(n) for a character that becomes n characters of words in `split_words`."""
+  split = _SPLIT[do_lower_case and not keep_accents]
 
-  Returns:
-    The words, and for each of their characters, one word after the other, the index of a character in `text`.
-  """
-  kept = [(index, clean(character)) for index, character in enumerate(text)]
-  kept = [(index, character) for index, character in kept if character]
-  cleaned = "".join(character for _, character in kept)
-  lowered = lower(cleaned) if do_lower_case else cleaned
-  strip_accents = do_lower_case and not keep_accents
-  written: list[str] = []
-  origins: list[int] = []
-  position = 0  # in `lowered`
-  for index, character in kept:
-    length = len(lower(character)) if do_lower_case else 1
-    for lowered_character in lowered[position : position + length]:
-      replacement = _SPLIT[strip_accents][ord(lowered_character)]
-      written.append(replacement)
-      origins += [index] * sum(not c.isspace() for c in replacement)
-    position += length
-  joined = "".join(written)
-  if strip_accents:
-    joined = _sort_marks_in(_sort_marks, joined)
-  return joined.split(), origins
+  def number(code_point: int) -> str:
+    cleaned = clean(chr(code_point))
+    return chr(len("".join((lower(cleaned) if do_lower_case else cleaned).translate(split).split())))
+
+  return CharacterTable(number)
