@@ -163,7 +163,7 @@ class TokenizedExamples:
     tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
     return tokens, mask, is_sequence
 
-  def to_arrays(self) -> dict[str, np.ndarray]:
+  def to_arrays(self) -> dict[str, Any]:
     """Returns all arrays by the names that they have in a file."""
     return {
       "input_ids": self.input_ids,

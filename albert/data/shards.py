@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
 from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo, checksum_of
@@ -97,7 +98,7 @@ class Shards:
         f"{max(part_sizes)} examples, and another one {min(part_sizes)}, which would be seen more often; write a "
         f"multiple of {num_parts} (--num_shards)"
       )
-    columns = (self.paths, self.counts, self.compressed, self.sha256)
+    columns: list[tuple[Any, ...]] = [self.paths, self.counts, self.compressed, self.sha256]
     return Shards(*(tuple(column[shard] for shard in sorted(parts[index])) for column in columns))
 
 
