@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import counted
+from albert.io.text import counted, name_and_others
 
 FILE_NAME = "manifest.json"
 # Messages show this number of characters of a SHA-256.
@@ -213,9 +213,11 @@ class DataContent:
     missing_files = [file for file in expected.files if file.sha256 not in actual_hashes]
     added_files = [file for file in self.files if file.sha256 not in expected_hashes]
     if missing_files and not added_files:
-      return f"{len(missing_files)} of its {len(expected.files)} files missing: {_describe_first(missing_files)}"
+      missing = name_and_others(str(missing_files[0]), len(missing_files) - 1)
+      return f"{len(missing_files)} of its {len(expected.files)} files missing: {missing}"
     if added_files and not missing_files:
-      return f"{len(added_files)} more than its {counted(len(expected.files), 'file')}: {_describe_first(added_files)}"
+      added = name_and_others(str(added_files[0]), len(added_files) - 1)
+      return f"{len(added_files)} more than its {counted(len(expected.files), 'file')}: {added}"
     # The first file that is not the expected one. No hash differs if only a number of examples or the number of copies
     # of a file has changed.
     pairs = list(zip(self.files, expected.files, strict=False))
@@ -227,10 +229,6 @@ class DataContent:
     if len(self.files) != len(expected.files):
       return f"{counted(len(self.files), 'file')} instead of {len(expected.files)}: {change}"
     return f"{len(missing_files)} of its {len(expected.files)} files changed: {change}"
-
-
-def _describe_first(files: Sequence[FileContent]) -> str:
-  return str(files[0]) + (", ..." if len(files) > 1 else "")
 
 
 def checksum_of(values: Mapping[str, Any]) -> str:

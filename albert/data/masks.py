@@ -58,38 +58,12 @@ def ngram_probabilities(ngram: int) -> np.ndarray:
   return weights / weights.sum()
 
 
-def _find_words(
-  word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Finds the W words of all rows. See select_spans for the arguments.
-
-  The comments show the values for one row of six tokens, [CLS] _new er _era [SEP] _now. It has three words: tokens 1
-  and 2, token 3, and token 5. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
-
-  Returns:
-    starts, ends: int64 [W], word w consists of the tokens starts[w] to ends[w] - 1.
-    runs: int64 [W], the number of the run of each word. A run is a sequence of words without a special token between
-      them.
-  """
-  # Whether a token is the first one of its row, or follows a special token.
-  after_break = np.empty(maskable.size, bool)
-  after_break[:1] = True
-  after_break[1:] = ~maskable[:-1]
-  after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1
-  starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
-  # A word ends before the next edge.
-  edges = np.flatnonzero(starts_word | ~maskable | after_break)  # 0 1 3 4 5
-  next_edges = np.append(edges[1:], maskable.size)  # 1 3 4 5 6
-  is_word = starts_word[edges]  # 0 1 1 0 1
-  starts, ends = edges[is_word], next_edges[is_word]  # 1 3 5 and 3 4 6
-  runs = np.cumsum(after_break[starts])  # 1 1 2
-  return starts, ends, runs
-
-
 class _Words:
   """The W words of all rows, and which of them are already in a span.
 
   A run is a sequence of words without a special token between them. A span must lie within one run.
+
+  Args: see select_spans.
 
   Attributes:
     start, end: int64 [W + ngram], word w consists of the tokens start[w] to end[w] - 1. The arrays are padded by
@@ -101,7 +75,20 @@ class _Words:
   """
 
   def __init__(self, word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray, ngram: int):
-    starts, ends, runs = _find_words(word_starts, maskable, row_splits)
+    # The comments show the values for one row of six tokens, [CLS] _new er _era [SEP] _now. It has three words: tokens
+    # 1 and 2, token 3, and token 5. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
+    # Whether a token is the first one of its row, or follows a special token.
+    after_break = np.empty(maskable.size, bool)
+    after_break[:1] = True
+    after_break[1:] = ~maskable[:-1]
+    after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1
+    starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
+    # A word ends before the next edge.
+    edges = np.flatnonzero(starts_word | ~maskable | after_break)  # 0 1 3 4 5
+    next_edges = np.append(edges[1:], maskable.size)  # 1 3 4 5 6
+    is_word = starts_word[edges]  # 0 1 1 0 1
+    starts, ends = edges[is_word], next_edges[is_word]  # 1 3 5 and 3 4 6
+    runs = np.cumsum(after_break[starts])  # 1 1 2
     padding = np.full(ngram, -1, np.int64)
     self.start = np.concatenate([starts, padding])
     self.end = np.concatenate([ends, padding])

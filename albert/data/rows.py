@@ -132,14 +132,13 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
   Raises:
     UserError: a column is missing, columns have different lengths, JSON has no type for a value, or there are no rows.
   """
+  existing: list[Any] | None = None  # the names of the columns, if the data is not a sequence of rows
   if hasattr(data, "columns") and hasattr(data, "__getitem__"):
     existing = list(data.columns)
   elif isinstance(data, Mapping):
     existing = list(data)
   elif isinstance(data, np.ndarray) and data.dtype.names:
     existing = list(data.dtype.names)
-  else:
-    existing = None
   if existing is None:
     columns = _columns_from_rows(_to_list(data, name, ""), name, required, optional)
   else:

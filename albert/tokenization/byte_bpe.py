@@ -305,20 +305,18 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the id of each piece of a tokenizer.json, added tokens included, after checking its settings."""
   model = values.get("model")
-  kind = model.get("type", "BPE") if isinstance(model, dict) else None
-  if not isinstance(model, dict) or kind != "BPE":
-    found = f"holds a vocabulary of the type {format_value(kind)}" if kind else "has no vocabulary (model)"
-    raise UserError(f"{path}: {found}, not byte-level BPE: {_REMEDY}")
+  if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+    kind = model.get("type") if isinstance(model, dict) else None
+    raise UserError(f"{path}: holds a vocabulary of the type {format_value(kind)}, not byte-level BPE: {_REMEDY}")
   if not isinstance(model.get("vocab"), dict) or not isinstance(model.get("merges"), list):
     raise UserError(f"{path}: model has no vocab or no merges: {_REMEDY}")
-  for name in _MODEL_SETTINGS:
-    if model.get(name):
-      raise UserError(f"{path}: model.{name} is {format_value(model[name])}, which is not supported: {_REMEDY}")
-  if values.get("normalizer") is not None:
-    raise UserError(f"{path}: has a normalizer, but byte-level BPE keeps the text as it is: {_REMEDY}")
+  settings = {f"model.{name}": model.get(name) for name in _MODEL_SETTINGS} | {"normalizer": values.get("normalizer")}
+  for name, value in settings.items():
+    if value:
+      raise UserError(f"{path}: {name} is {format_value(value)}, which is not supported: {_REMEDY}")
   splitter = values.get("pre_tokenizer")
-  settings = splitter if isinstance(splitter, dict) else {}
-  if settings.get("type") != "ByteLevel" or settings.get("add_prefix_space") or not settings.get("use_regex", True):
+  given = splitter if isinstance(splitter, dict) else {}
+  if given.get("type") != "ByteLevel" or given.get("add_prefix_space") or not given.get("use_regex", True):
     raise UserError(
       f"{path}: pre_tokenizer is {format_value(splitter)}, only ByteLevel with add_prefix_space false and use_regex "
       f"true is supported: {_REMEDY}"

@@ -272,16 +272,47 @@ def index_in_run(begins: tf.Tensor) -> tf.Tensor:
   return positions - tf.gather(starts, tf.cumsum(tf.cast(begins, tf.int32)))
 
 
-def second_quotes(code_points: tf.Tensor, same_text: tf.Tensor) -> tf.Tensor:
-  """Returns which characters are the second quote of a pair, `` or '', bool [C].
+def second_quotes(code_points: tf.RaggedTensor) -> tf.Tensor:
+  """Returns which characters of texts, int32 [B, (characters)], are the second quote of a pair, `` or '', bool [C]."""
+  flat, text_indices = code_points.flat_values, code_points.value_rowids()
+  same_run = (flat[1:] == flat[:-1]) & (text_indices[1:] == text_indices[:-1])
+  is_second = index_in_run(begins_run(tf.ones_like(flat, tf.bool), same_run)) % 2 == 1
+  return is_second & ((flat == ord("`")) | (flat == ord("'")))
+
+
+def written_ranges(
+  code_points: tf.RaggedTensor, num_written: tf.Tensor, num_spaces: tf.Tensor | int = 0
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Returns the range of its text that each written character of texts stands for.
+
+  A dropped character counts as part of the written one before it in its word. At the edges of a word, characters that
+  are dropped or replaced by spaces count as part of the nearest written one.
 
   Args:
-    code_points: int32 [C].
-    same_text: bool [C - 1], whether a character and the next one are in the same text.
+    code_points: the texts, int32 [B, (characters)]. Their words are what lies between whitespace.
+    num_written, num_spaces: int32 [C], how many characters and how many spaces are written for each character.
+
+  Returns:
+    starts, ends, text_indices: int32 [N], the range of each written character and its text.
   """
-  same_run = (code_points[1:] == code_points[:-1]) & same_text
-  is_second = index_in_run(begins_run(tf.ones_like(code_points, tf.bool), same_run)) % 2 == 1
-  return is_second & ((code_points == ord("`")) | (code_points == ord("'")))
+  text_indices = tf.cast(code_points.value_rowids(), tf.int32)
+  words = Runs.of(white_space()(code_points.flat_values) == 0, text_indices[1:] == text_indices[:-1])
+  # Each of these characters ends where the next one begins.
+  positions = tf.reshape(tf.where(num_written + num_spaces > 0), [-1])
+  next_positions = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
+  is_written = tf.gather(num_written, positions) > 0
+  positions, next_positions = (tf.boolean_mask(values, is_written) for values in (positions, next_positions))
+  counts, word_indices, text_indices = (
+    tf.gather(values, positions) for values in (num_written, words.indices, text_indices)
+  )
+  same_word = word_indices[1:] == word_indices[:-1]
+  all_true = tf.ones_like(word_indices, tf.bool)
+  is_first, is_last = begins_run(all_true, same_word), ends_run(all_true, same_word)
+  starts = tf.where(is_first, tf.gather(words.starts, word_indices), tf.cast(positions, tf.int32))
+  ends = tf.where(is_last, tf.gather(words.ends, word_indices), tf.cast(next_positions, tf.int32))
+  shift = tf.gather(tf.cast(code_points.row_starts(), tf.int32), text_indices)  # from all texts to the text
+  starts, ends, text_indices = (tf.repeat(values, counts) for values in (starts - shift, ends - shift, text_indices))
+  return starts, ends, text_indices
 
 
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -33,16 +32,15 @@ from albert.tokenization.graph import (
   GraphTokenizer,
   RaggedTokensWithOffsets,
   Replacements,
-  Runs,
   begins_run,
   count_before,
   decode_utf8,
-  ends_run,
   lower,
   replacement_tables,
   second_quotes,
   utf8_sizes,
   white_space,
+  written_ranges,
 )
 from albert.tokenization.normalization import replacement
 from albert.tokenization.sentence_piece import SentencePieceVocabulary, lengths_with_bytes
@@ -150,47 +148,31 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False), sequence_indices
 
 
-class _Origins(NamedTuple):
-  """The origins of the written characters in the original texts.
+def _ranges_of_tokens(
+  written: tuple[tf.Tensor, tf.Tensor, tf.Tensor], first: tf.Tensor, lengths: tf.Tensor, text_indices: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Computes the ranges of tokens in their texts.
 
-  Attributes:
-    starts, ends: int32 [N], range of each character's origin in its text.
-    text_indices: int32 [N], index of each character's text.
+  Args:
+    written: the ranges and the texts of the written characters, see written_ranges.
+    first: int32 [T], index of each token's first written character.
+    lengths: int32 [T], number of written characters of each token; 0 for a token of space.
+    text_indices: int32 [T], index of each token's text.
+
+  Returns:
+    starts, ends: int32 [T].
   """
-
-  starts: tf.Tensor
-  ends: tf.Tensor
-  text_indices: tf.Tensor
-
-  def of_tokens(self, first: tf.Tensor, lengths: tf.Tensor, text_indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the ranges of tokens in their texts.
-
-    Args:
-      first: int32 [T], index of each token's first written character.
-      lengths: int32 [T], number of written characters of each token; 0 for a token of space.
-      text_indices: integers [T], index of each token's text.
-
-    Returns:
-      starts, ends: int32 [T].
-    """
-    # A character that belongs to no text (text index -1) is added before the first one and after the last one. So
-    # written character n has index n + 1 in the padded origins.
-    padded = _Origins(_pad(self.starts, 0), _pad(self.ends, 0), _pad(self.text_indices, -1))
-    token_texts = tf.cast(text_indices, tf.int32)
-    last_index = tf.minimum(first + lengths, tf.size(self.text_indices))
-    # A token of space has no written character. It ends where the character before it ends, and starts where the
-    # character after it starts, if these belong to the same text.
-    ends = tf.where(tf.gather(padded.text_indices, last_index) == token_texts, tf.gather(padded.ends, last_index), 0)
-    first_index = tf.minimum(first + 1, tf.size(self.text_indices) + 1)
-    starts = tf.where(
-      tf.gather(padded.text_indices, first_index) == token_texts, tf.gather(padded.starts, first_index), ends
-    )
-    return starts, ends
-
-
-def _pad(values: tf.Tensor, padding: int) -> tf.Tensor:
-  """Adds a value before the first and after the last of some values."""
-  return tf.concat([[padding], values, [padding]], axis=0)
+  # A character that belongs to no text (text index -1) is added before the first one and after the last one. So written
+  # character n has index n + 1 here.
+  starts, ends, texts = (
+    tf.concat([[padding], values, [padding]], axis=0) for values, padding in zip(written, (0, 0, -1), strict=True)
+  )
+  last_index = tf.minimum(first + lengths, tf.size(texts) - 2)
+  first_index = tf.minimum(first + 1, tf.size(texts) - 1)
+  # A token of space has no written character. It ends where the character before it ends, and starts where the
+  # character after it starts, if these belong to the same text.
+  ends = tf.where(tf.gather(texts, last_index) == text_indices, tf.gather(ends, last_index), 0)
+  return tf.where(tf.gather(texts, first_index) == text_indices, tf.gather(starts, first_index), ends), ends
 
 
 @functools.lru_cache(maxsize=1)
@@ -269,61 +251,27 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     starts = tf.repeat(starts, num_new_tokens) + starts_in_token
     lengths = self._comma_lengths(ids.with_flat_values(lengths), sequences).flat_values
     ids = self._comma_replacements(ids, sequences)
-    starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
+    text_indices = tf.cast(ids.value_rowids(), tf.int32)
+    starts, ends = _ranges_of_tokens(self._written_ranges(texts), starts, lengths, text_indices)
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
-  def _origins(self, texts: tf.Tensor) -> _Origins:
-    """Computes the origins of the written characters of texts, string [B]."""
+  def _written_ranges(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the ranges of what SentencePiece's normalization writes for texts, string [B], see written_ranges."""
     ragged = decode_utf8(texts)
     code_points = ragged.flat_values  # [C]
-    text_indices = tf.cast(ragged.value_rowids(), tf.int32)
-    same_text = text_indices[1:] == text_indices[:-1]
-    is_in_word = white_space()(code_points) == 0
-    words = Runs.of(is_in_word, same_text)
-    num_written, num_spaces = self._count_written(code_points, is_in_word, same_text)
-    # A dropped character counts as part of the character before it in its word, so each remaining character ends where
-    # the next one begins.
-    positions = tf.reshape(tf.where(num_written + num_spaces > 0), [-1])
-    next_positions = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
-    is_written = tf.gather(num_written, positions) > 0
-    positions, next_positions = (tf.boolean_mask(values, is_written) for values in (positions, next_positions))
-    starts, ends = tf.cast(positions, tf.int32), tf.cast(next_positions, tf.int32)
-    counts, word_indices, texts_of_starts = (
-      tf.gather(values, positions) for values in (num_written, words.indices, text_indices)
-    )
-    # At the edges of a word, dropped characters and characters that are replaced by a space count as part of the
-    # nearest written character.
-    same_word = word_indices[1:] == word_indices[:-1]
-    all_true = tf.ones_like(word_indices, tf.bool)
-    starts = tf.where(begins_run(all_true, same_word), tf.gather(words.starts, word_indices), starts)
-    ends = tf.where(ends_run(all_true, same_word), tf.gather(words.ends, word_indices), ends)
-    shift = tf.gather(tf.cast(ragged.row_starts(), tf.int32), texts_of_starts)  # from all texts to the text
-    return _Origins(*(tf.repeat(values, counts) for values in (starts - shift, ends - shift, texts_of_starts)))
-
-  def _count_written(
-    self, code_points: tf.Tensor, is_in_word: tf.Tensor, same_text: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts what SentencePiece's normalization writes for each character of the original texts.
-
-    Args:
-      code_points: int32 [C].
-      is_in_word: bool [C], False for whitespace.
-      same_text: bool [C - 1], whether a character and the next one are in the same text.
-
-    Returns:
-      The numbers of written characters and of spaces, int32 [C].
-    """
     index_of, replacements = self._tables
     indices = index_of(code_points)
     counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
     if self.config.convert_quotes:  # `` and '' become one character
-      counts = tf.where(second_quotes(code_points, same_text), 0, counts)
-    counts = tf.where(is_in_word, counts, 0)  # of characters in the normalized text
+      counts = tf.where(second_quotes(ragged), 0, counts)
+    counts = tf.where(white_space()(code_points) == 0, counts, 0)  # of characters in the normalized text
     in_words = tf.boolean_mask(code_points, counts > 0)
-    ragged = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
-    normalized = replacements(ragged, index_of(in_words)).flat_values
+    ragged_words = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
+    normalized = replacements(ragged_words, index_of(in_words)).flat_values
     classes = self._unwritten(normalized)
     owners = tf.repeat(tf.range(tf.size(counts)), counts)  # the index in `code_points` of each normalized character
-    num_written = tf.math.unsorted_segment_sum(tf.cast(classes == 0, tf.int32), owners, tf.size(counts))
-    num_spaces = tf.math.unsorted_segment_sum(tf.cast(classes == _SPACE, tf.int32), owners, tf.size(counts))
-    return num_written, num_spaces
+    num_written, num_spaces = (
+      tf.math.unsorted_segment_sum(tf.cast(classes == value, tf.int32), owners, tf.size(counts))
+      for value in (0, _SPACE)
+    )
+    return written_ranges(ragged, num_written, num_spaces)

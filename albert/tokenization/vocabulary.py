@@ -169,7 +169,7 @@ def widen_to_words(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.
 class Vocabulary(abc.ABC):
   """A vocabulary and its rules: how text becomes ids, and which pieces start a word.
 
-  `albert.tokenization.tokenizer.open_vocabulary` makes the kind that belongs to a file.
+  `albert.tokenization.tokenizer.Tokenizer` makes the kind that belongs to a file.
 
   Args:
     config: the file and the normalization.
@@ -366,13 +366,12 @@ def find_vocabulary(directory: str) -> str | None:
 
 def vocabulary_in(directory: str) -> str | None:
   """Returns the path of the vocabulary in a directory; None if it has none. See find_vocabulary."""
-  paths = (files.join(directory, name) for name in NAMES)
-  return next((path for path in paths if files.exists(path) and _can_be_vocabulary(path)), None)
-
-
-def _can_be_vocabulary(path: str) -> bool:
-  """Returns False for a tokenizer.json without merges, which Hugging Face writes for models of other kinds."""
-  if not path.endswith(_TOKENIZER):
-    return True
-  with files.open_file(path) as file:
-    return b'"merges"' in file.read()
+  for path in (files.join(directory, name) for name in NAMES):
+    if files.exists(path):
+      if not path.endswith(_TOKENIZER):
+        return path
+      # Hugging Face writes a tokenizer.json without merges for models of other kinds.
+      with files.open_file(path) as file:
+        if b'"merges"' in file.read():
+          return path
+  return None

@@ -51,7 +51,7 @@ def _write_tokenizer(directory: Path, **changes: Any) -> str:
     ({"model": {"dropout": 0.1}}, r"model\.dropout is 0\.1, which is not supported"),
     ({"model": {"merges": ["a b c"]}}, r", merge 1: 'a b c' must be two pieces"),
     ({"model": {"merges": ["h e", "z z"]}}, r", merge 2: the merge of 'z' and 'z' names the unknown piece 'zz'"),
-    ({"normalizer": {"type": "NFC"}}, r"has a normalizer, but byte-level BPE keeps the text"),
+    ({"normalizer": {"type": "NFC"}}, r"normalizer is \{'type': 'NFC'\}, which is not supported"),
     ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer is \{'type': 'Whitespace'\}, only ByteLevel"),
     ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, r"with add_prefix_space false"),
     ({"added_tokens": [{"id": 9999, "content": "new", "special": False}]}, r"the added token 'new' is not special"),
