@@ -139,7 +139,12 @@ class TokenizedExamples:
       The labels: [B] or [B, C].
       example_index: int32 [B], the indices.
     """
-    tokens, mask, is_sequence = self._find_tokens(indices, length, num_sequences or 1)
+    sequence_numbers = np.arange(num_sequences or 1)
+    is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
+    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
+    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)  # [B, K]
+    mask = np.arange(length) < lengths[..., None]  # [B, K, S]
+    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)  # indices in input_ids
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
     batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: is_second_segment(input_ids, mask)}
     batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
@@ -150,18 +155,6 @@ class TokenizedExamples:
       batch[OPTION_MASK] = is_sequence.astype(np.float32)
     batch |= {name: values[indices] for name, values in self.labels.items()}
     return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
-
-  def _find_tokens(
-    self, indices: np.ndarray, length: int, num_sequences: int
-  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the index in input_ids of each token [B, K, S], the mask of tokens [B, K, S], and of sequences [B, K]."""
-    sequence_numbers = np.arange(num_sequences)
-    is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
-    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
-    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)  # [B, K]
-    mask = np.arange(length) < lengths[..., None]
-    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
-    return tokens, mask, is_sequence
 
   def to_arrays(self) -> dict[str, Any]:
     """Returns all arrays by the names that they have in a file."""

@@ -73,15 +73,6 @@ def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data
   return tf.data.Dataset.zip(batches_of_streams).map(concatenate).unbatch()
 
 
-def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """Converts each record of a part's stream to the pair (record, number). No other record has this number."""
-
-  def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return record, index * num_parts + part
-
-  return stream.enumerate(num_skipped).map(pair)
-
-
 def _read_epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`. Groups of shards before it are not read."""
   epoch_seed = tf.stack([np.int64(seed), epoch])
@@ -212,11 +203,16 @@ class ShardDataset(Dataset):
     parts_per_host = num_parts // context.num_hosts
     examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
     num_skipped = self.num_used // num_parts + first_step * examples_per_part  # in each part
-    streams = []
-    for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
+
+    def read_part(part: int) -> tf.data.Dataset:
       stream = training_records(self.shards.part(part, num_parts), num_skipped=num_skipped, seed=seed)
-      streams.append(_add_numbers(stream, num_skipped, part, num_parts) if masking else stream)
-    stream = _alternate(streams, examples_per_part)
+      if masking is None:
+        return stream
+      # Pairs of a record and a number that no other record has.
+      return stream.enumerate(num_skipped).map(lambda index, record: (record, index * num_parts + part))
+
+    parts = range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host)
+    stream = _alternate(list(map(read_part, parts)), examples_per_part)
     if masking is None:
       return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), self.features, replica_batch_size)
     large_batch_size = max(1, _EXAMPLES_PER_MASKING_CALL // replica_batch_size) * replica_batch_size

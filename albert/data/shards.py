@@ -254,11 +254,7 @@ def _scan_or_look_up(
   if not paths:
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
-  cache: _Cache = {}
-  with contextlib.suppress(UserError, KeyError):  # the cache is damaged or does not exist: all files are read
-    values = files.read_json(cache_file)
-    if values["checksum"] == checksum_of(values["files"]):
-      cache = json_values.convert(cache_file, values["files"], _Cache)
+  cache = _read_cache(cache_file)
   keys = {path: files.absolute(path) for path in paths}
   paths_to_read = [path for path in paths if keys[path] not in cache or cache[keys[path]][0] != stats[path]]
   if paths_to_read:
@@ -276,6 +272,15 @@ def _scan_or_look_up(
     finally:
       _write_cache(cache_file, cache)
   return {path: cache[keys[path]][1] for path in paths}
+
+
+def _read_cache(path: str) -> _Cache:
+  """Reads the cache. It is empty if its file is damaged or does not exist: all files are then read."""
+  with contextlib.suppress(UserError, KeyError):
+    values = files.read_json(path)
+    if values["checksum"] == checksum_of(values["files"]):
+      return json_values.convert(path, values["files"], _Cache)
+  return {}
 
 
 def _write_cache(path: str, cache: _Cache) -> None:

@@ -340,11 +340,10 @@ def _read_rows(path: str) -> Iterator[_Row]:
   for number, fields in rows:
     if fields == blank:
       blank_rows.append((number, fields))
-      continue
-    if blank_rows:
+    else:
       yield from blank_rows
-      blank_rows = []
-    yield number, fields
+      blank_rows.clear()
+      yield number, fields
 
 
 def _read_csv(path: str) -> Iterator[_Row]:
@@ -366,9 +365,8 @@ def _read_csv(path: str) -> Iterator[_Row]:
 def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
   for number, line in read_lines(path):
-    if not line.strip():
-      continue
-    yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
+    if line.strip():
+      yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
 
 
 def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:

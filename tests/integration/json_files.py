@@ -37,7 +37,6 @@ from tests.integration.json_data_files import JSON_DATA_FILES
 from tests.integration.json_file import JsonFile
 from tests.integration.json_readers import (
   json_line,
-  read_cached_features,
   read_labels,
   read_settings,
   read_settings_of_several_runs,
@@ -212,9 +211,6 @@ JSON_FILES = {
     "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
   ),
   "experiment": JsonFile("e.json", EXPERIMENT_FILE, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
-  "feature cache": JsonFile(
-    "footer", {"num_examples": 3, "sha256": "ab"}, read_cached_features, name_in_error="its end"
-  ),
   "lock": JsonFile(
     "lock",
     {"pid": 3, "host": "h", "token": "t"},

@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 from albert.config.run import process_addresses
-from albert.data import examples
 from albert.errors import UserError
-from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import parse_labels
@@ -48,18 +46,6 @@ def json_line_without_blanks(data: bytes) -> bytes:
 def read_value(directory: Path) -> str:
   """Returns JSON that is not in a file, as the command line or the environment gives it."""
   return (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
-
-
-def read_cached_features(directory: Path) -> None:
-  """Reads a cache of features that consists only of its last record. The missing records are no error here."""
-  footer = (directory / "footer").read_bytes()
-  with RecordWriter(str(directory / "x.tfrecord")) as writer:
-    writer.write(examples._FOOTER_PREFIX + footer)
-  try:
-    examples._read(str(directory / "x.tfrecord"))
-  except UserError as error:
-    if "records are missing" not in str(error):
-      raise
 
 
 def read_settings(directory: Path) -> None:
