@@ -42,7 +42,7 @@ def _class_table() -> CodePointTable:
   """Returns the classes of all characters."""
   characters = map(chr, range(NUM_CODE_POINTS))
   classes = ((character, character_class(character)) for character in characters)
-  return CodePointTable.from_items((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
+  return CodePointTable((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
 
 
 class _Merges(NamedTuple):

@@ -131,9 +131,11 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   sources = dict.fromkeys(known, "")
   for directory in dict.fromkeys([_directory(vocabulary), *directories]):
     file, recorded = _read_record(directory, vocabulary)
-    for name, value in recorded.items():
-      # Checked here and not by msgspec, which may not be installed.
-      if not isinstance(value, bool):
+    for name in SETTINGS:
+      value = recorded.get(name)
+      if value is None:
+        continue
+      if not isinstance(value, bool):  # checked here and not by msgspec, which may not be installed
         raise UserError(f"{file}: $.{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
       if known.setdefault(name, value) == value or name in _OVERRIDABLE or kind_of(vocabulary) == "byte_level_bpe":
         sources.setdefault(name, file)
@@ -154,12 +156,15 @@ def _directory(path: str) -> str:
   return path.rpartition("/")[0] or "."
 
 
-def _read_record(directory: str, vocabulary: str) -> tuple[str, dict[str, Any]]:
-  """Returns the file with the settings that are recorded in the directory of a vocabulary or of weights, and these."""
+def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any]]:
+  """Returns the file that records settings in the directory of a vocabulary or of weights, and its values.
+
+  The settings have the names of SETTINGS here.
+  """
   parent, _, name = directory.rpartition("/")
   exported_settings = files.join(parent or ".", _EXPORTED_SETTINGS)
   if name == _EXPORTED_ASSETS and files.exists(exported_settings):
-    return exported_settings, _settings_among(files.read_json(exported_settings, remedy=_REMEDY))
+    return exported_settings, files.read_json(exported_settings, remedy=_REMEDY)
   for folder in (directory, *run_directories(directory)):
     for token_file in (files.join(folder, name) for name in _TOKEN_FILES):
       if files.exists(token_file):
@@ -172,7 +177,7 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, dict[str, Any]]:
         data = file.read().replace(_NO_MAX_LENGTH, b"null")
       values = decode_object(huggingface_config, data, _REMEDY)
       _check_huggingface(huggingface_config, values, vocabulary)
-      return huggingface_config, _settings_among(_huggingface_settings(huggingface_config, values, vocabulary))
+      return huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary)
     if files.exists(run_config):
       config = files.read_json(run_config, remedy=_REMEDY)
       values = config.get("data", {})  # Hugging Face's config.json has no "data"
@@ -180,12 +185,8 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, dict[str, Any]]:
         raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
       if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
         return run_config, {}  # earlier versions wrote this default also for shards of cased text
-      return run_config, _settings_among(values)
+      return run_config, values
   return "", {}
-
-
-def _settings_among(values: Mapping[str, Any]) -> dict[str, Any]:
-  return {name: values[name] for name in SETTINGS if values.get(name) is not None}
 
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:

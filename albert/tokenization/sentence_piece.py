@@ -39,7 +39,13 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
-from albert.tokenization.normalization import CharacterTable, has_newer_characters, normalize_text, replacement
+from albert.tokenization.normalization import (
+  CharacterTable,
+  character_counts,
+  has_newer_characters,
+  normalize_text,
+  replacement,
+)
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   SENTENCE_PIECE_IDS,
@@ -51,7 +57,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   starts_word,
-  widen_to_words,
+  written_ranges,
 )
 
 # Field numbers of ModelProto, of its pieces, and of its trainer_spec.
@@ -65,7 +71,6 @@ _SCORE_UNIT = 2.0**-13
 _LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
 
 _find_words = re.compile(r"\S+").finditer
-_find_quotes = re.compile("``|''").finditer
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -186,22 +191,14 @@ class SentencePieceVocabulary(Vocabulary):
     return normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    texts_parts = (self.split_into_parts(self.normalize(text)) for text in texts)
+    parts_of_texts = [self.split_into_parts(self.normalize(text)) for text in texts]
     if self.max_part_chars <= MAX_CACHED_CHARS:
       ids_of_part = self._ids_of_part.__getitem__
-      return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in texts_parts]
-    parts: list[str] = []
-    ends = [0]
-    for text_parts in texts_parts:
-      parts += text_parts
-      ends.append(len(parts))
+      return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in parts_of_texts]
+    parts = list(itertools.chain.from_iterable(parts_of_texts))
     # One thread, because data preparation already runs one process on every core.
-    encoded: list[list[int]] = self.processor.encode(parts, out_type=int, num_threads=1)
-    encoded = self.comma_rule.apply(encoded, parts)
-    return [
-      encoded[start] if end - start == 1 else list(itertools.chain.from_iterable(encoded[start:end]))
-      for start, end in itertools.pairwise(ends)
-    ]
+    encoded = iter(self.comma_rule.apply(self.processor.encode(parts, out_type=int, num_threads=1), parts))
+    return [list(itertools.chain.from_iterable(itertools.islice(encoded, len(parts)))) for parts in parts_of_texts]
 
   @functools.cached_property
   def _ids_of_part(self) -> IdsOfWords:
@@ -231,11 +228,8 @@ class SentencePieceVocabulary(Vocabulary):
         f"{is_written.sum()}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
         "data_prep/train_vocab.py"
       )
-    # The range in `text` of each written character goes up to the origin of the next one (of several with the same
-    # origin, of the next larger one, which searchsorted finds). A token's range goes from its first to its last one.
-    starts = np.append(origins, len(text))[positions]
-    ends = np.append(starts, len(text))[np.searchsorted(starts, starts, side="right")]
-    starts, ends = widen_to_words(text, starts[is_written], ends[is_written])
+    # A token's range goes from its first written character to its last one.
+    starts, ends = written_ranges(text, np.append(origins, len(text))[positions], is_written)
     last_end = ends[-1] if len(ends) else 0
     # A lone ▁ after the last character starts at last_end.
     token_starts = np.append(starts, last_end)[bounds[:-1]]
@@ -370,6 +364,7 @@ class CommaRule:
     self.splits: dict[int, list[int]] = {
       i: self._split(piece)[0] for i, piece in enumerate(pieces) if ends_in_digit_comma(piece) and not is_special[i]
     }
+    self._ids_with_split = frozenset(self.splits)  # faster than the keys of the dict
 
   def apply(self, batch: list[list[int]], texts: list[str]) -> list[list[int]]:
     """Applies the rule to the ids of texts.
@@ -385,7 +380,7 @@ class CommaRule:
       surfaces = self._processor.encode(texts, out_type=str, num_threads=1)
       return [list(itertools.chain(*map(self._apply_by_surface, *pair))) for pair in zip(batch, surfaces, strict=True)]
     for index, ids in enumerate(batch):
-      if not self.splits.keys().isdisjoint(ids):
+      if not self._ids_with_split.isdisjoint(ids):
         batch[index] = [new_id for old_id in ids for new_id in self.splits.get(old_id, (old_id,))]
     return batch
 
@@ -487,8 +482,6 @@ def _num_normalized(*, do_lower_case: bool, keep_accents: bool) -> CharacterTabl
 def _origins(text: str, config: TokenizerConfig) -> np.ndarray:
   """Returns, for each character of the normalized text, the index of the character that it comes from, int64 [C]."""
   table = _num_normalized(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-  counts = np.frombuffer(bytearray(text.translate(table), "latin-1"), np.uint8)
-  if config.convert_quotes:
-    counts[[quotes.start() + 1 for quotes in _find_quotes(text)]] = 0
+  counts = character_counts(text, table, convert_quotes=config.convert_quotes)
   counts[[word.end() for word in _find_words(text)][:-1]] = 1  # the whitespace between two words becomes one space
   return np.repeat(np.arange(len(text)), counts)

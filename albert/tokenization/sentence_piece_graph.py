@@ -87,7 +87,7 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     model = vocabulary.exact_model if has_bytes else vocabulary.exact_model + _BYTE_PIECES
     self._sentencepiece = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
     splits = vocabulary.comma_rule.splits
-    self._comma_replacements = Replacements.from_rows(splits.values())
+    self._comma_replacements = Replacements(splits.values())
     # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
     self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
@@ -187,7 +187,7 @@ def _unwritten(model: bytes) -> CodePointTable:
   class_of = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
   normalized = processor.normalize([f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES])
   normalized_characters = zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True)
-  return CodePointTable.from_items((c, class_of[text]) for c, text in normalized_characters if text in class_of)
+  return CodePointTable((c, class_of[text]) for c, text in normalized_characters if text in class_of)
 
 
 class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
@@ -214,9 +214,9 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
     splits = vocabulary.comma_rule.splits.values()
-    self._comma_lengths = Replacements.from_rows([counts[ids].tolist() for ids in splits])
+    self._comma_lengths = Replacements([counts[ids].tolist() for ids in splits])
     advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
-    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
+    self._comma_starts = Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     words = self._split_words(self.normalize(texts))  # [B, (words)]

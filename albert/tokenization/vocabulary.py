@@ -143,20 +143,25 @@ class TokensWithOffsets(NamedTuple):
     return cls(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
 
 
-def widen_to_words(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Widens the ranges of the first and the last written character of each word to the edges of the word.
+def written_ranges(text: str, origins: np.ndarray, is_written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the range of a text that each written character stands for; `graph.written_ranges` does so in a graph.
+
+  A dropped character counts as part of the written one before it in its word. At the edges of a word (words are
+  separated by whitespace), what is dropped or replaced by spaces counts as part of the nearest written character.
 
   Args:
-    text: a text. Its words are what lies between whitespace.
-    starts, ends: int64 [C], the range of the text that each written character comes from, ascending.
+    text: the text.
+    origins: int64 [C], the index of the character that each written character or space comes from, ascending.
+    is_written: bool [C], False for spaces.
 
   Returns:
-    starts, ends: int64 [C]. If one character became several, they all have the end of the last of them.
+    starts, ends: int64 [written characters]. Those with the same origin have the same end.
   """
+  ends = np.append(origins, len(text))[np.searchsorted(origins, origins, side="right")]  # the next larger origin
+  starts, ends = origins[is_written], ends[is_written]
   if not len(starts):
     return starts, ends
   word_starts, word_ends = np.array([word.span() for word in re.finditer(r"\S+", text)], np.int64).T
-  ends = ends[np.searchsorted(starts, starts, side="right") - 1]
   # For each character: the index of its word, and the indices of the first and the last character of this word.
   word_indices = np.searchsorted(word_starts, starts, side="right") - 1
   first_of_word = np.searchsorted(word_indices, word_indices, side="left")

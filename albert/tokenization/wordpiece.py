@@ -19,7 +19,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io.text import decode_utf8, format_value
-from albert.tokenization.normalization import CharacterTable, has_newer_characters, lower
+from albert.tokenization.normalization import CharacterTable, character_counts, has_newer_characters, lower
 from albert.tokenization.vocabulary import (
   IdsOfWords,
   SpecialIds,
@@ -27,7 +27,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   is_written_without_spaces,
-  widen_to_words,
+  written_ranges,
 )
 
 CONTINUES_WORD = "##"
@@ -35,7 +35,6 @@ CONTINUES_WORD = "##"
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
 MAX_WORD_CHARS = 200
-_find_characters = re.compile("``|''|.", re.DOTALL).finditer  # where quotes are converted
 _is_unused = re.compile(r"\[unused\d+\]").fullmatch
 # Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
 # extensions that the original code lists).
@@ -101,10 +100,9 @@ class WordPieceVocabulary(Vocabulary):
     return " ".join(self._split_words(text))
 
   def _split_words(self, text: str) -> list[str]:
-    return split_words(self._convert_quotes(text), **self._switches)
-
-  def _convert_quotes(self, text: str) -> str:
-    return text.replace("``", '"').replace("''", '"') if self.config.convert_quotes else text
+    if self.config.convert_quotes:
+      text = text.replace("``", '"').replace("''", '"')
+    return split_words(text, **self._switches)
 
   def _cut(self, word: str) -> list[int]:
     """Returns the ids of a word: from its start on, always the longest piece that fits; [UNK] if there is none."""
@@ -134,7 +132,6 @@ class WordPieceVocabulary(Vocabulary):
     A dropped character belongs to the token before it, and at the start of a word (words are separated by whitespace)
     to the token after it.
     """
-    converted = self._convert_quotes(text)
     ids: list[int] = []
     lengths: list[int] = []  # how many characters of its word each piece stands for
     for word in self._split_words(text):
@@ -146,14 +143,9 @@ class WordPieceVocabulary(Vocabulary):
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
       return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
-    counts = np.frombuffer(converted.translate(num_written(**self._switches)).encode("latin-1"), np.uint8)
-    origins = np.repeat(np.arange(len(converted)), counts)  # the character that each written character comes from
-    # A written character also has the dropped ones before the next character of its word that is written.
-    next_origins = np.append(origins, len(converted))[np.searchsorted(origins, origins, side="right")]
-    starts, ends = widen_to_words(converted, origins, next_origins)
-    if converted != text:
-      original = np.array([match.span() for match in _find_characters(text)], np.int64)
-      starts, ends = original[starts, 0], original[ends - 1, 1]
+    counts = character_counts(text, num_written(**self._switches), convert_quotes=self.config.convert_quotes)
+    origins = np.repeat(np.arange(len(text)), counts)  # the character that each written character comes from
+    starts, ends = written_ranges(text, origins, np.ones(len(origins), bool))
     limits = np.cumsum(lengths)
     return TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
 

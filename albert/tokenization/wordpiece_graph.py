@@ -61,7 +61,7 @@ def _clean_classes() -> CodePointTable:
   """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece.clean` drops or makes spaces."""
   class_of = {"": _DROPPED, " ": _SPACE}
   cleaned = ((c, wordpiece.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
-  return CodePointTable.from_items((c, class_of[text]) for c, text in cleaned if text in class_of)
+  return CodePointTable((c, class_of[text]) for c, text in cleaned if text in class_of)
 
 
 @functools.cache
@@ -77,14 +77,14 @@ def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[CodePointTable
 
 @functools.cache
 def _combining_classes() -> CodePointTable:
-  return CodePointTable.from_items(wordpiece.SORTED_MARKS.items())
+  return CodePointTable(wordpiece.SORTED_MARKS.items())
 
 
 @functools.cache
 def _num_written(*, do_lower_case: bool, keep_accents: bool) -> CodePointTable:
   """Returns a table of how many characters of words each character becomes, minus one; see `wordpiece.num_written`."""
   table = wordpiece.num_written(do_lower_case=do_lower_case, keep_accents=keep_accents)
-  return CodePointTable.from_items((c, ord(table[c]) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
+  return CodePointTable((c, ord(table[c]) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
 
 
 class WordPieceGraphTokenizer(GraphTokenizer):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert.tokenization import words as word_rules
-from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, Runs, begins_run, decode_utf8, shift
+from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, begins_run, decode_utf8, find_runs, shift
 from albert.tokenization.words import COMBINING, MARK, SPACE, UNSPACED
 
 
@@ -56,7 +56,7 @@ class RaggedWords(NamedTuple):
 @functools.cache
 def _class_table() -> CodePointTable:
   """Returns the classes of all characters."""
-  return CodePointTable.from_items((c, word_rules.character_class(chr(c))) for c in range(NUM_CODE_POINTS))
+  return CodePointTable((c, word_rules.character_class(chr(c))) for c in range(NUM_CODE_POINTS))
 
 
 def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
@@ -76,8 +76,7 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
   if rule == word_rules.PUNCTUATION:
     begins_word = _begin_words(classes, is_in_chunk, begins_word)
   # The words cover all characters but whitespace. Each ends where the next one of its chunk begins, or with the chunk.
-  found = Runs.of(is_in_chunk, same_text & ~begins_word[1:])
-  starts, ends = found.starts, found.ends  # [W]
+  _, starts, ends = find_runs(is_in_chunk, same_text & ~begins_word[1:])  # [W]
   word_rows = tf.gather(rows, starts)
   first = tf.gather(tf.cast(code_points.row_starts(), tf.int32), word_rows)
   characters = tf.ragged.range(starts, ends)
