@@ -146,14 +146,6 @@ def test_few_lengths_pad_the_same_batches_to_at_most_four_lengths() -> None:
     assert not padded_batch["input_mask"][:, length:].any()
 
 
-@pytest.mark.parametrize("longest", [5, 8, 31, 128, 130, 512])
-def test_there_are_at_most_four_lengths_for_any_longest_sequence(longest: int) -> None:
-  lengths = np.arange(1, longest + 1, dtype=np.int32)
-  examples = TokenizedExamples(np.zeros(lengths.sum(), np.int32), lengths, np.ones(longest, np.int32), {})
-  batches = read_batches(ExampleDataset(examples, "test").with_few_lengths(), longest, batch_size=1)
-  assert len({batch["input_ids"].shape[1] for batch in batches}) <= 4
-
-
 def test_the_shares_of_all_replicas_together_are_the_global_batch() -> None:
   dataset = ExampleDataset(make_tokenized_examples(50), "test")
   global_batches = read_batches(dataset, 3)
