@@ -8,6 +8,7 @@ is seen once in an epoch, and batches contain little padding.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -47,18 +48,14 @@ class BatchPlan:
     # A window has at most as many examples as an epoch. Otherwise, many examples would be in a window twice, and both
     # copies, which are of the same length, could get into one batch.
     self._batches_per_window = max(1, min(_BATCHES_PER_WINDOW, len(lengths) // batch_size)) if sort_by_length else 1
-    # A cache: the permutations of the epochs that the last window was cut from, the index of that window, and the
-    # examples of its batches.
-    self._permutations: dict[int, np.ndarray] = {}
-    self._last_window_index = -1
-    self._last_window = np.zeros([0, batch_size], np.int64)
+    # The last window and the permutations that it was cut from are kept.
+    self._window = functools.lru_cache(maxsize=1)(self._make_window)
+    self._permutation = functools.lru_cache(maxsize=2)(self._permute_epoch)
 
   def batch(self, step: int) -> np.ndarray:
     """Returns the indices of the examples in the batch of a step, int64 [batch_size]."""
     window_index, index_in_window = divmod(step, self._batches_per_window)
-    if window_index != self._last_window_index:
-      self._last_window_index, self._last_window = window_index, self._make_window(window_index)
-    return self._last_window[index_in_window]
+    return self._window(window_index)[index_in_window]
 
   def _make_window(self, window_index: int) -> np.ndarray:
     """Returns the examples of all batches of a window, int64 [batches, batch_size]."""
@@ -74,15 +71,12 @@ class BatchPlan:
     """Returns the examples `start` to `start + size - 1` of the concatenated epochs, int64 [size]."""
     num_examples = len(self._lengths)
     epochs = range(start // num_examples, (start + size - 1) // num_examples + 1)
-    earlier_permutations, self._permutations = self._permutations, {}
-    for epoch in epochs:
-      permutation = earlier_permutations.get(epoch)
-      if permutation is None:
-        permutation = np.random.default_rng([self._seed, _EPOCH_STREAM, epoch]).permutation(num_examples)
-      self._permutations[epoch] = permutation
-    stream = np.concatenate(list(self._permutations.values()))
+    stream = np.concatenate(list(map(self._permutation, epochs)))
     offset = start - epochs[0] * num_examples
     return stream[offset : offset + size]
+
+  def _permute_epoch(self, epoch: int) -> np.ndarray:
+    return np.random.default_rng([self._seed, _EPOCH_STREAM, epoch]).permutation(len(self._lengths))
 
 
 class ExampleDataset(Dataset):

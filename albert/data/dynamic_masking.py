@@ -82,7 +82,14 @@ class DynamicMasking:
       random_ids=self.random_ids,
     )
     ids[is_token] = masked.ids
-    positions, labels, weights = _pad_predictions(masked, row_splits, max_predictions)
+    # One row for each example, padded with zeros: masked token i of the batch goes to row rows[i], column columns[i].
+    rows = np.searchsorted(row_splits, masked.positions, side="right") - 1
+    columns = np.arange(rows.size) - np.searchsorted(rows, rows)
+    shape = (len(lengths), max_predictions)
+    positions, labels, weights = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    positions[rows, columns] = masked.positions - row_splits[rows]
+    labels[rows, columns] = masked.labels
+    weights[rows, columns] = 1
     return {
       schema.INPUT_IDS: ids,
       schema.MASKED_LM_POSITIONS: positions,
@@ -107,30 +114,6 @@ class DynamicMasking:
     for name, value in zip(_CHANGED_FEATURES, outputs, strict=True):
       value.set_shape(features[name].shape)  # numpy_function returns tensors of unknown shape
     return features | dict(zip(_CHANGED_FEATURES, outputs, strict=True))
-
-
-def _pad_predictions(
-  masked: masks.MaskedTokens, row_splits: np.ndarray, max_predictions: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Converts the masked tokens of a batch to one row for each example, padded with zeros.
-
-  Args:
-    masked: the masked tokens of all examples, in order.
-    row_splits: int64 [B + 1], example b consists of the tokens row_splits[b] to row_splits[b + 1] - 1.
-    max_predictions: P.
-  Returns: their positions in the example, int64 [B, P]; their original ids, int64 [B, P]; and weights, float32 [B, P],
-    1 for a masked token and 0 for padding.
-  """
-  # Masked token i of the batch goes to row rows[i], column columns[i].
-  rows = np.searchsorted(row_splits, masked.positions, side="right") - 1
-  first_of_row = np.searchsorted(rows, rows)  # index of the first masked token of the same example
-  columns = np.arange(rows.size) - first_of_row
-  shape = (len(row_splits) - 1, max_predictions)
-  positions, labels, weights = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-  positions[rows, columns] = masked.positions - row_splits[rows]
-  labels[rows, columns] = masked.labels
-  weights[rows, columns] = 1
-  return positions, labels, weights
 
 
 def unmasked_ids(features: dict[str, np.ndarray]) -> np.ndarray:

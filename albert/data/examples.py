@@ -1,8 +1,8 @@
-"""Tokenized examples for fine-tuning: made in parallel, kept in memory without padding, and cached in a TFRecord file.
+"""Tokenized examples for fine-tuning: made in parallel, kept in memory without padding, and cached in an .npz file.
 
-The name of the file contains a hash of everything that the examples depend on. Its last record holds the number of
-examples and a hash of all other records, with which a damaged, truncated or empty file is detected. The examples are
-then made again. This module does not import TensorFlow, because the worker processes that make examples import it.
+The name of the file contains a hash of everything that the examples depend on. It holds a checksum of each array, with
+which a damaged or truncated file is detected. The examples are then made again. This module does not import TensorFlow,
+because the worker processes that make examples import it.
 
 Legend: N examples, Q sequences of all examples, T tokens of all sequences. In a batch: B examples, K sequences of each
 example, S tokens of each sequence.
@@ -13,34 +13,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.errors import UserError
-from albert.io import files, json_values, records
+from albert.io import files
 from albert.io.progress import Progress
 from albert.io.workers import Workers
+from albert.tokenization.packing import is_second_segment
 from albert.tokenization.vocabulary import PAD_ID
 
-_SEQUENCE_LENGTHS = "sequence_lengths"
-_SEQUENCE_COUNTS = "sequence_counts"
-# Prefixes of the names of labels and of token features in a record.
+# Prefixes of the names of labels and of token features in a file.
 _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
-# Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
-_EXAMPLES_PER_RECORD = 512
-
 # Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 2
-# The last record of a file starts with this text.
-_FOOTER_PREFIX = b"albert features "
 # Number of raw examples that a worker process gets at a time.
 _CHUNK_SIZE = 1024
 # Worker processes are started only if one process would need more seconds: starting them takes a second or two.
@@ -146,9 +139,14 @@ class TokenizedExamples:
       The labels: [B] or [B, C].
       example_index: int32 [B], the indices.
     """
-    tokens, mask, is_sequence = self._find_tokens(indices, length, num_sequences or 1)
+    sequence_numbers = np.arange(num_sequences or 1)
+    is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
+    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
+    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)  # [B, K]
+    mask = np.arange(length) < lengths[..., None]  # [B, K, S]
+    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)  # indices in input_ids
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
-    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: _is_second_segment(input_ids, mask) & mask}
+    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: is_second_segment(input_ids, mask)}
     batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
     batch = {name: values.astype(np.int32) for name, values in batch.items()}
     if num_sequences is None:
@@ -158,68 +156,30 @@ class TokenizedExamples:
     batch |= {name: values[indices] for name, values in self.labels.items()}
     return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
 
-  def _find_tokens(
-    self, indices: np.ndarray, length: int, num_sequences: int
-  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the index in input_ids of each token [B, K, S], the mask of tokens [B, K, S], and of sequences [B, K]."""
-    sequence_numbers = np.arange(num_sequences)
-    is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
-    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
-    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)  # [B, K]
-    mask = np.arange(length) < lengths[..., None]
-    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
-    return tokens, mask, is_sequence
-
-  def to_records(self) -> Iterator[bytes]:
-    """Yields serialized tf.train.Example messages. Each of them holds several consecutive examples."""
-    for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
-      end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
-      sequences = slice(self.sequence_offsets[start], self.sequence_offsets[end])
-      tokens = slice(self.token_offsets[sequences.start], self.token_offsets[sequences.stop])
-      yield records.encode_example(
-        {
-          INPUT_IDS: self.input_ids[tokens],
-          _SEQUENCE_LENGTHS: self.sequence_lengths[sequences],
-          _SEQUENCE_COUNTS: self.sequence_counts[start:end],
-          **{_LABEL_PREFIX + name: values[start:end].ravel() for name, values in self.labels.items()},
-          **{_TOKEN_PREFIX + name: values[tokens] for name, values in self.token_features.items()},
-        }
-      )
+  def to_arrays(self) -> dict[str, Any]:
+    """Returns all arrays by the names that they have in a file."""
+    return {
+      "input_ids": self.input_ids,
+      "sequence_lengths": self.sequence_lengths,
+      "sequence_counts": self.sequence_counts,
+      **{_LABEL_PREFIX + name: values for name, values in self.labels.items()},
+      **{_TOKEN_PREFIX + name: values for name, values in self.token_features.items()},
+    }
 
   @classmethod
-  def from_record(cls, record: bytes) -> TokenizedExamples:
-    """Reads the examples in a record that `to_records` made."""
-    values = records.decode_example(record)
-    for name, array in values.items():
-      if array.dtype != np.float32:
-        values[name] = array.astype(np.int32)  # a record stores integers as int64
+  def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TokenizedExamples:
+    """Makes the examples of the arrays that `to_arrays` returned."""
+
+    def with_prefix(prefix: str) -> dict[str, np.ndarray]:
+      return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
     return cls(
-      input_ids=values[INPUT_IDS],
-      sequence_lengths=values[_SEQUENCE_LENGTHS],
-      sequence_counts=values[_SEQUENCE_COUNTS],
-      labels={
-        name.removeprefix(_LABEL_PREFIX): _label_columns(array, len(values[_SEQUENCE_COUNTS]))
-        for name, array in values.items()
-        if name.startswith(_LABEL_PREFIX)
-      },
-      token_features={
-        name.removeprefix(_TOKEN_PREFIX): array for name, array in values.items() if name.startswith(_TOKEN_PREFIX)
-      },
+      arrays["input_ids"],
+      arrays["sequence_lengths"],
+      arrays["sequence_counts"],
+      labels=with_prefix(_LABEL_PREFIX),
+      token_features=with_prefix(_TOKEN_PREFIX),
     )
-
-
-def _label_columns(values: np.ndarray, num_examples: int) -> np.ndarray:
-  """Returns labels in the shape that they had before `to_records`: [N], or [N, C] if there are C for each example."""
-  return values if len(values) == num_examples else values.reshape(num_examples, -1)
-
-
-def _is_second_segment(input_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S]."""
-  # [SEP] is the last token of a sequence, so its id need not be known.
-  last = np.maximum(mask.sum(axis=-1, keepdims=True) - 1, 0)
-  is_separator = mask & (input_ids == np.take_along_axis(input_ids, last, axis=-1))
-  num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
-  return num_separators_before > 0
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
@@ -267,61 +227,25 @@ def make_examples(
     The examples of all raw examples, in order.
   """
   digest = hashlib.sha256(json.dumps([_FORMAT_VERSION, key], sort_keys=True).encode("utf-8")).hexdigest()
-  path = files.join(cache_dir, f"{name}-{digest[:16]}.tfrecord") if cache_dir else ""
+  path = files.join(cache_dir, f"{name}-{digest[:16]}.npz") if cache_dir else ""
   if path and files.exists(path):
     try:
-      return _read(path)
+      with files.open_file(path) as file, np.load(io.BytesIO(file.read())) as arrays:
+        return TokenizedExamples.from_arrays(dict(arrays))
     except Exception as error:  # a damaged file may raise any exception; the examples can always be made again
       _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
   examples = _make_in_chunks(raw, featurize, num_processes or os.cpu_count() or 1, name)
   if path:
     try:
       files.makedirs(cache_dir)
-      files.remove_leftovers(cache_dir)
-      _write(path, examples)
+      content = io.BytesIO()
+      np.savez(content, **examples.to_arrays())
+      files.write_atomically(path, content.getvalue())
     except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
       _warn(
         f"{path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; free space "
         "or give another --cache_dir"
       )
-  return examples
-
-
-class _Footer(msgspec.Struct):
-  """The content of the last record of a file."""
-
-  num_examples: int
-  sha256: str
-
-
-def _write(path: str, examples: TokenizedExamples) -> None:
-  digest = hashlib.sha256()
-  with records.RecordWriter(path) as writer:
-    for record in examples.to_records():
-      writer.write(record)
-      digest.update(record)
-    footer = {"num_examples": examples.num_examples, "sha256": digest.hexdigest()}
-    writer.write(_FOOTER_PREFIX + json.dumps(footer).encode("utf-8"))
-
-
-def _read(path: str) -> TokenizedExamples:
-  """Reads the examples that _write wrote."""
-  try:
-    all_records = list(records.read_records(path))
-  except UserError as error:  # its message has a remedy for shards, which does not apply here
-    raise UserError("a record is damaged, or the file cannot be read") from error
-  if not all_records or not all_records[-1].startswith(_FOOTER_PREFIX):
-    raise UserError("its end is missing")
-  *example_records, footer_record = all_records
-  footer = json_values.parse("its end", footer_record.removeprefix(_FOOTER_PREFIX), _Footer)
-  digest = hashlib.sha256()
-  for record in example_records:
-    digest.update(record)
-  if digest.hexdigest() != footer.sha256:
-    raise UserError("records are missing, repeated or changed")
-  examples = concatenate([TokenizedExamples.from_record(record) for record in example_records])
-  if examples.num_examples != footer.num_examples:
-    raise UserError(f"it holds {examples.num_examples} examples, not {footer.num_examples}")
   return examples
 
 

@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import counted, format_value
+from albert.io.text import counted, name_and_others
 
 FILE_NAME = "manifest.json"
 # Messages show this number of characters of a SHA-256.
@@ -136,14 +136,7 @@ class Manifest:
       return None
     values = files.read_json(path, remedy=_REMEDY)
     manifest = json_values.convert(path, values, cls, _REMEDY)
-    if "shards" not in values:
-      raise UserError(f"{path} lacks 'shards': {_REMEDY}")
     json_values.convert(f"{path}: settings", manifest.settings, _Settings, _REMEDY)
-    num_examples = values.get("num_examples", manifest.num_examples)
-    if num_examples != manifest.num_examples:
-      raise UserError(
-        f"{path}: its shards have {manifest.num_examples} examples, not {format_value(num_examples)}: {_REMEDY}"
-      )
     checksum = values.pop(_CHECKSUM_KEY, None)  # manifests of earlier versions have none
     if checksum is not None and checksum != checksum_of(values):
       raise UserError(f"{path}: was changed after data preparation: restore it, or run data preparation again")
@@ -220,28 +213,22 @@ class DataContent:
     missing_files = [file for file in expected.files if file.sha256 not in actual_hashes]
     added_files = [file for file in self.files if file.sha256 not in expected_hashes]
     if missing_files and not added_files:
-      return f"{len(missing_files)} of its {len(expected.files)} files missing: {_describe_first(missing_files)}"
+      missing = name_and_others(str(missing_files[0]), len(missing_files) - 1)
+      return f"{len(missing_files)} of its {len(expected.files)} files missing: {missing}"
     if added_files and not missing_files:
-      return f"{len(added_files)} more than its {counted(len(expected.files), 'file')}: {_describe_first(added_files)}"
-    change = self._first_change(expected)
+      added = name_and_others(str(added_files[0]), len(added_files) - 1)
+      return f"{len(added_files)} more than its {counted(len(expected.files), 'file')}: {added}"
+    # The first file that is not the expected one. No hash differs if only a number of examples or the number of copies
+    # of a file has changed.
+    pairs = list(zip(self.files, expected.files, strict=False))
+    changed = [index for index, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256]
+    index = changed[0] if changed else len(pairs) - 1
+    change = f"file {index + 1} is {pairs[index][0]}, it was {pairs[index][1]}"
     if not missing_files and not added_files:
       return f"the same files in another order: {change}"
     if len(self.files) != len(expected.files):
       return f"{counted(len(self.files), 'file')} instead of {len(expected.files)}: {change}"
     return f"{len(missing_files)} of its {len(expected.files)} files changed: {change}"
-
-  def _first_change(self, expected: DataContent) -> str:
-    """Describes the first file that is not the expected one."""
-    pairs = list(zip(self.files, expected.files, strict=False))
-    changed_indices = [i for i, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256]
-    # No hash differs if only a number of examples or the number of copies of a file has changed.
-    index = changed_indices[0] if changed_indices else len(pairs) - 1
-    file, expected_file = pairs[index]
-    return f"file {index + 1} is {file}, it was {expected_file}"
-
-
-def _describe_first(files: Sequence[FileContent]) -> str:
-  return str(files[0]) + (", ..." if len(files) > 1 else "")
 
 
 def checksum_of(values: Mapping[str, Any]) -> str:

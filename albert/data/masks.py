@@ -58,38 +58,12 @@ def ngram_probabilities(ngram: int) -> np.ndarray:
   return weights / weights.sum()
 
 
-def _find_words(
-  word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Finds the W words of all rows. See select_spans for the arguments.
-
-  The comments show the values for one row of six tokens, [CLS] _new er _era [SEP] _now. It has three words: tokens 1
-  and 2, token 3, and token 5. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
-
-  Returns:
-    starts, ends: int64 [W], word w consists of the tokens starts[w] to ends[w] - 1.
-    runs: int64 [W], the number of the run of each word. A run is a sequence of words without a special token between
-      them.
-  """
-  # Whether a token is the first one of its row, or follows a special token.
-  after_break = np.empty(maskable.size, bool)
-  after_break[:1] = True
-  after_break[1:] = ~maskable[:-1]
-  after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1
-  starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
-  # A word ends before the next edge.
-  edges = np.flatnonzero(starts_word | ~maskable | after_break)  # 0 1 3 4 5
-  next_edges = np.append(edges[1:], maskable.size)  # 1 3 4 5 6
-  is_word = starts_word[edges]  # 0 1 1 0 1
-  starts, ends = edges[is_word], next_edges[is_word]  # 1 3 5 and 3 4 6
-  runs = np.cumsum(after_break[starts])  # 1 1 2
-  return starts, ends, runs
-
-
 class _Words:
   """The W words of all rows, and which of them are already in a span.
 
   A run is a sequence of words without a special token between them. A span must lie within one run.
+
+  Args: see select_spans.
 
   Attributes:
     start, end: int64 [W + ngram], word w consists of the tokens start[w] to end[w] - 1. The arrays are padded by
@@ -101,7 +75,20 @@ class _Words:
   """
 
   def __init__(self, word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray, ngram: int):
-    starts, ends, runs = _find_words(word_starts, maskable, row_splits)
+    # The comments show the values for one row of six tokens, [CLS] _new er _era [SEP] _now. It has three words: tokens
+    # 1 and 2, token 3, and token 5. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
+    # Whether a token is the first one of its row, or follows a special token.
+    after_break = np.empty(maskable.size, bool)
+    after_break[:1] = True
+    after_break[1:] = ~maskable[:-1]
+    after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1
+    starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
+    # A word ends before the next edge.
+    edges = np.flatnonzero(starts_word | ~maskable | after_break)  # 0 1 3 4 5
+    next_edges = np.append(edges[1:], maskable.size)  # 1 3 4 5 6
+    is_word = starts_word[edges]  # 0 1 1 0 1
+    starts, ends = edges[is_word], next_edges[is_word]  # 1 3 5 and 3 4 6
+    runs = np.cumsum(after_break[starts])  # 1 1 2
     padding = np.full(ngram, -1, np.int64)
     self.start = np.concatenate([starts, padding])
     self.end = np.concatenate([ends, padding])
@@ -205,73 +192,26 @@ def _choose_among_all_spans(
   return first_words, num_words
 
 
-class _SpanSelection:
-  """The state of `select_spans`: the spans selected so far, and the progress of each row.
+def _try_candidates(
+  words: _Words, rows: np.ndarray, drawn_words: np.ndarray, room: np.ndarray, bits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Tries random starts of a span in each row, and selects the first one that is possible.
 
-  Each method works on R different rows. In each round, a row gets at most one span.
+  Args:
+    words, rows, drawn_words, room: see _choose_among_all_spans.
+    bits: uint64 [R, C], random bits for the candidates.
 
-  Attributes:
-    room: int64 [B], number of tokens that may still be selected.
-    drawn_words: int64 [B], the n of the span that the row is looking for; 0 if it is not drawn yet.
-    tries: int64 [B], number of rounds in which this span was looked for.
+  Returns:
+    first_words, num_words: int64 [R]; num_words is 0 if no candidate is possible.
   """
-
-  def __init__(self, words: _Words, budgets: np.ndarray):
-    self.room = budgets.astype(np.int64)
-    self.drawn_words = np.zeros(self.room.size, np.int64)
-    self.tries = np.zeros(self.room.size, np.int64)
-    self._words = words
-    self._n_thresholds = np.cumsum(ngram_probabilities(words.ngram))[:-1]
-    self._spans: list[tuple[np.ndarray, ...]] = []
-
-  def draw_n(self, rows: np.ndarray, bits: np.ndarray) -> None:
-    """Draws n for the rows that have none, from random bits [R]."""
-    needs_n = self.drawn_words[rows] == 0
-    draws = random_streams.to_unit_float(bits[needs_n])
-    self.drawn_words[rows[needs_n]] = 1 + np.searchsorted(self._n_thresholds, draws, side="right")
-
-  def find_spans(self, rows: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Looks for a span in each row.
-
-    Args:
-      rows: int64 [R].
-      bits: uint64 [R, C + 1]: random bits for the candidates, and for the choice among all spans.
-
-    Returns:
-      first_words, num_words: int64 [R]; num_words is 0 if no span was found.
-    """
-    n, room = self.drawn_words[rows], self.room[rows]
-    first_word_of_row = self._words.row_splits_in_words[rows]
-    num_words_of_row = self._words.row_splits_in_words[rows + 1] - first_word_of_row
-    indices_in_row = random_streams.to_int_below(bits[:, :-1], num_words_of_row[:, None])  # [R, C]
-    candidates = first_word_of_row[:, None] + indices_in_row
-    candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
-    # In each row, the index of the first candidate at which a span can start. If there is none, it is 0, and this
-    # candidate has 0 words.
-    first_possible = (candidate_words > 0).argmax(axis=1)
-    row_indices = np.arange(rows.size)
-    first_words, num_words = candidates[row_indices, first_possible], candidate_words[row_indices, first_possible]
-    self.tries[rows] += 1
-    exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))  # indices into `rows`
-    first_words[exhausted], num_words[exhausted] = _choose_among_all_spans(
-      self._words, rows[exhausted], n[exhausted], room[exhausted], bits[exhausted, -1]
-    )
-    return first_words, num_words
-
-  def add_spans(self, rows: np.ndarray, first_words: np.ndarray, num_words: np.ndarray) -> None:
-    """Adds a span to each row. The row then looks for its next span."""
-    self._words.cover(first_words, num_words)
-    starts, ends = self._words.start[first_words], self._words.end[first_words + num_words - 1]
-    self._spans.append((rows, starts, ends, num_words, self.drawn_words[rows]))
-    self.room[rows] -= ends - starts
-    self.drawn_words[rows], self.tries[rows] = 0, 0
-
-  def spans(self) -> MaskedSpans:
-    """Returns all spans that were added."""
-    if not self._spans:
-      return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
-    columns = [np.concatenate(column) for column in zip(*self._spans, strict=True)]
-    return MaskedSpans(*columns)
+  first_word_of_row = words.row_splits_in_words[rows]
+  num_words_of_row = words.row_splits_in_words[rows + 1] - first_word_of_row
+  candidates = first_word_of_row[:, None] + random_streams.to_int_below(bits, num_words_of_row[:, None])  # [R, C]
+  candidate_words = words.words_in_span(candidates, drawn_words[:, None], room[:, None])
+  # In each row, the index of the first candidate at which a span can start. If there is none, it is 0, and this
+  # candidate has 0 words.
+  chosen = np.arange(rows.size), (candidate_words > 0).argmax(axis=1)
+  return candidates[chosen], candidate_words[chosen]
 
 
 def select_spans(
@@ -303,20 +243,37 @@ def select_spans(
     The spans, in no particular order.
   """
   words = _Words(word_starts, maskable, row_splits, ngram)
-  selection = _SpanSelection(words, budgets)
+  n_thresholds = np.cumsum(ngram_probabilities(ngram))[:-1]
   stream_keys = random_streams.draw(keys, _SPAN_STREAM)
-  rows = np.flatnonzero((selection.room > 0) & (np.diff(words.row_splits_in_words) > 0))
+  room = budgets.astype(np.int64)  # tokens of each row that may still be selected
+  drawn_words = np.zeros(room.size, np.int64)  # the n of the span that a row is looking for; 0 if it is not drawn yet
+  tries = np.zeros(room.size, np.int64)  # rounds in which this span was looked for
+  spans = [np.zeros([5, 0], np.int64)]  # the columns of MaskedSpans
+  rows = np.flatnonzero((room > 0) & (np.diff(words.row_splits_in_words) > 0))  # that are looking for a span
   counters = np.arange(_DRAWS_PER_ROUND)
-  while rows.size:
+  while rows.size:  # in each round, a row gets at most one span
     bits = random_streams.draw(stream_keys[rows, None], counters)  # [R, _DRAWS_PER_ROUND]
-    selection.draw_n(rows, bits[:, 0])
-    first_words, num_words = selection.find_spans(rows, bits[:, 1:])
-    has_span = num_words > 0
-    is_full = ~has_span & (selection.tries[rows] >= _MAX_TRIES)  # not even a search of the whole row found a span
-    selection.add_spans(rows[has_span], first_words[has_span], num_words[has_span])
-    rows = rows[(selection.room[rows] > 0) & ~is_full]
     counters = counters + _DRAWS_PER_ROUND
-  return selection.spans()
+    needs_n = drawn_words[rows] == 0
+    draws = random_streams.to_unit_float(bits[needs_n, 0])
+    drawn_words[rows[needs_n]] = 1 + np.searchsorted(n_thresholds, draws, side="right")
+    first_words, num_words = _try_candidates(words, rows, drawn_words[rows], room[rows], bits[:, 1:-1])
+    tries[rows] += 1
+    failed = np.flatnonzero((num_words == 0) & (tries[rows] >= _MAX_TRIES))  # indices into `rows`
+    first_words[failed], num_words[failed] = _choose_among_all_spans(
+      words, rows[failed], drawn_words[rows[failed]], room[rows[failed]], bits[failed, -1]
+    )
+    # Rows in which not even the search of all spans found one are full.
+    has_span = num_words > 0
+    is_full = ~has_span & (tries[rows] >= _MAX_TRIES)
+    found, first_words, num_words = rows[has_span], first_words[has_span], num_words[has_span]
+    words.cover(first_words, num_words)
+    starts, ends = words.start[first_words], words.end[first_words + num_words - 1]
+    spans.append(np.stack([found, starts, ends, num_words, drawn_words[found]]))
+    room[found] -= ends - starts
+    drawn_words[found], tries[found] = 0, 0
+    rows = rows[(room[rows] > 0) & ~is_full]
+  return MaskedSpans(*np.concatenate(spans, axis=1))
 
 
 # A masked token becomes [MASK] with probability 0.8, a random token with 0.1, and stays with 0.1 (BERT, section 3.1).
@@ -358,40 +315,6 @@ def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_
   return np.minimum(unlimited, max_predictions_per_seq)
 
 
-def replace_tokens(
-  ids: np.ndarray,
-  positions: np.ndarray,
-  columns: np.ndarray,
-  keys: np.ndarray,
-  *,
-  mask_id: int,
-  random_ids: np.ndarray,
-) -> np.ndarray:
-  """Replaces masked tokens: 80% become [MASK], 10% a random token, and 10% stay as they are.
-
-  Args:
-    ids: int [T].
-    positions: int [M], indices into T of the masked tokens.
-    columns: int [M], index of each masked token within its row. For the token in column c, the random numbers 2c and
-      2c + 1 of its row's stream are used.
-    keys: uint64 [M], key of the random stream of each masked token's row.
-    mask_id: id of [MASK].
-    random_ids: the ids that random tokens are drawn from, uniformly.
-
-  Returns:
-    int [T], a new array.
-  """
-  stream_keys = random_streams.draw(keys, _REPLACEMENT_STREAM)
-  action_draws = random_streams.to_unit_float(random_streams.draw(stream_keys, 2 * columns))
-  random_tokens = random_ids[
-    random_streams.to_int_below(random_streams.draw(stream_keys, 2 * columns + 1), random_ids.size)
-  ]
-  random_or_same = np.where(action_draws < _P_MASK_OR_RANDOM, random_tokens, ids[positions])
-  replaced = ids.copy()
-  replaced[positions] = np.where(action_draws < _P_MASK, mask_id, random_or_same)
-  return replaced
-
-
 def mask_tokens(
   ids: np.ndarray,
   word_starts: np.ndarray,
@@ -404,12 +327,13 @@ def mask_tokens(
   mask_id: int,
   random_ids: np.ndarray,
 ) -> MaskedTokens:
-  """Masks the tokens of B rows: selects spans (`select_spans`) and replaces their tokens (`replace_tokens`).
+  """Masks the tokens of B rows: selects spans (`select_spans`) and replaces their tokens.
 
   Args:
     ids: int [T].
     word_starts, maskable, row_splits, budgets, keys, ngram: see select_spans.
-    mask_id, random_ids: see replace_tokens.
+    mask_id: id of [MASK].
+    random_ids: the ids that random tokens are drawn from, uniformly.
 
   Returns:
     The ids after masking, and the positions, labels and spans of the masked tokens.
@@ -421,12 +345,13 @@ def mask_tokens(
   coverage_changes[spans.ends] -= 1
   positions = np.flatnonzero(np.cumsum(coverage_changes)[:-1] > 0)
   rows = np.searchsorted(row_splits, positions, side="right") - 1
-  masked = replace_tokens(
-    ids,
-    positions,
-    positions - row_splits[rows],
-    keys[rows],
-    mask_id=mask_id,
-    random_ids=random_ids,
-  )
-  return MaskedTokens(ids=masked, positions=positions, labels=ids[positions], spans=spans)
+  # For the token in column c of its row, the random numbers 2c and 2c + 1 of the row's stream are used.
+  stream_keys, columns = random_streams.draw(keys[rows], _REPLACEMENT_STREAM), positions - row_splits[rows]
+  action_draws = random_streams.to_unit_float(random_streams.draw(stream_keys, 2 * columns))
+  random_bits = random_streams.draw(stream_keys, 2 * columns + 1)
+  random_tokens = random_ids[random_streams.to_int_below(random_bits, random_ids.size)]
+  labels = ids[positions]
+  random_or_same = np.where(action_draws < _P_MASK_OR_RANDOM, random_tokens, labels)
+  masked = ids.copy()
+  masked[positions] = np.where(action_draws < _P_MASK, mask_id, random_or_same)
+  return MaskedTokens(ids=masked, positions=positions, labels=labels, spans=spans)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -40,29 +40,20 @@ _EXAMPLES_PER_MASKING_CALL = 128
 EXAMPLE_WEIGHT = "example_weight"
 
 
-def training_records(
-  shards: Shards,
-  *,
-  num_skipped: int,
-  seed: int,
-  num_interleaved: int = INTERLEAVED_SHARDS,
-  window_size: int = WINDOW_SIZE,
-) -> tf.data.Dataset:
+def training_records(shards: Shards, *, num_skipped: int, seed: int) -> tf.data.Dataset:
   """Returns the endless training stream of serialized records, starting at an example.
 
-  The stream is a function of the shards, seed, num_interleaved and window_size.
+  The stream is a function of the shards and the seed.
 
   Args:
     shards: the files to read.
     num_skipped: number of examples at the start of the stream that are skipped because they were already used.
     seed: seed of the order of shards and examples.
-    num_interleaved: number of shards whose records are interleaved.
-    window_size: number of examples that are shuffled together.
   """
   epoch, offset = divmod(num_skipped, shards.num_examples)
 
   def read_epoch(number: tf.Tensor, first_record: int = 0) -> tf.data.Dataset:
-    return _read_epoch(shards, number, first_record, seed, num_interleaved, window_size)
+    return _read_epoch(shards, number, first_record, seed)
 
   current_epoch = read_epoch(tf.constant(epoch, tf.int64), offset)
   later_epochs = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max).flat_map(read_epoch)
@@ -82,76 +73,32 @@ def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data
   return tf.data.Dataset.zip(batches_of_streams).map(concatenate).unbatch()
 
 
-def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """Converts each record of a part's stream to the pair (record, number). No other record has this number."""
-
-  def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return record, index * num_parts + part
-
-  return stream.enumerate(num_skipped).map(pair)
-
-
-def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
-  """Returns the indices of the shards in the order of an epoch, int32 [num_shards]."""
-  return tf.random.experimental.stateless_shuffle(tf.range(num_shards), seed=tf.stack([np.int64(seed), epoch]))
-
-
-class _EpochStart(NamedTuple):
-  """Where reading of an epoch starts.
-
-  Attributes:
-    group: index of the first group of shards that is read.
-    skipped_in_group: number of records of this group that come before the first window.
-    window: index of the first window that is shuffled.
-    skipped_in_window: number of records at the start of this window, after it is shuffled, that are skipped.
-  """
-
-  group: int
-  skipped_in_group: int
-  window: int
-  skipped_in_window: int
-
-
-def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_size: int) -> _EpochStart:
-  """Finds the group of shards and the window that contain record `offset` of an epoch."""
-  # A window is shuffled as a whole, so it is read from its start, and the group from the one with its first record.
-  window, skipped_in_window = divmod(offset, window_size)
-  group, skipped_in_group = _find_group(counts, num_interleaved, window * window_size)
-  return _EpochStart(group, skipped_in_group, window, skipped_in_window)
-
-
-def _read_epoch(
-  shards: Shards, epoch: tf.Tensor, offset: int, seed: int, num_interleaved: int, window_size: int
-) -> tf.data.Dataset:
+def _read_epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`. Groups of shards before it are not read."""
-  order = _shard_order(len(shards.paths), seed, epoch)
-  start = _EpochStart(0, 0, 0, 0)
+  epoch_seed = tf.stack([np.int64(seed), epoch])
+  order = tf.random.experimental.stateless_shuffle(tf.range(len(shards.paths)), seed=epoch_seed)
+  # A window is shuffled as a whole, so it is read from its start, and the group from the one with its first record.
+  first_window, skipped_in_window = divmod(offset, WINDOW_SIZE)
+  first_group, skipped_in_group = 0, 0
   if offset:  # then `epoch` is not a symbolic tensor, so the order can be read
-    start = _find_start(np.asarray(shards.counts)[order.numpy()], offset, num_interleaved, window_size)
-  remaining_shards = order[start.group * num_interleaved :]
+    counts = np.asarray(shards.counts)[order.numpy()]
+    group_ends = np.cumsum(np.add.reduceat(counts, np.arange(0, len(counts), INTERLEAVED_SHARDS)))
+    first_group = int(np.searchsorted(group_ends, first_window * WINDOW_SIZE, side="right"))
+    skipped_in_group = first_window * WINDOW_SIZE - int(np.append(0, group_ends)[first_group])
 
   def read_group(group: tf.Tensor) -> tf.data.Dataset:
-    return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), num_interleaved)
+    return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), INTERLEAVED_SHARDS)
 
-  groups = tf.data.Dataset.from_tensor_slices(remaining_shards).batch(num_interleaved)
-  records_of_groups = groups.flat_map(read_group).skip(start.skipped_in_group)
+  groups = tf.data.Dataset.from_tensor_slices(order[first_group * INTERLEAVED_SHARDS :]).batch(INTERLEAVED_SHARDS)
+  records_of_groups = groups.flat_map(read_group).skip(skipped_in_group)
 
   def permute(window_index: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     # Each window of each epoch has its own permutation: its seed is made of the seed, the epoch and the window's index.
-    window_seed = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), window_index)
+    window_seed = tf.random.experimental.stateless_fold_in(epoch_seed, window_index)
     return tf.gather(window, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(window)[0]), seed=window_seed))
 
-  windows = records_of_groups.batch(window_size).enumerate(start.window).map(permute)
-  return windows.prefetch(1).unbatch().skip(start.skipped_in_window)
-
-
-def _find_group(counts: np.ndarray, num_interleaved: int, record: int) -> tuple[int, int]:
-  """Returns the index of the group of shards with a record, and how many records of the group come before it."""
-  group_sizes = np.add.reduceat(counts, np.arange(0, len(counts), num_interleaved))
-  group_ends = np.cumsum(group_sizes)
-  group = int(np.searchsorted(group_ends, record, side="right"))
-  group_start = int(group_ends[group - 1]) if group else 0
-  return group, record - group_start
+  windows = records_of_groups.batch(WINDOW_SIZE).enumerate(first_window).map(permute)
+  return windows.prefetch(1).unbatch().skip(skipped_in_window)
 
 
 def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, num_interleaved: int) -> tf.data.Dataset:
@@ -196,11 +143,11 @@ def _parse_batches(
 def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
   """Returns the same batch. Reading it fails if a value is out of its range (see FeatureSpec)."""
   # A lookup with an id out of range does not fail on every device: a GPU returns zeros, a TPU the table's last row.
-  is_in_range = []
+  is_in_range = tf.constant(True)
   for feature in features:
     values, (low, high) = batch[feature.name], feature.bounds
-    is_in_range.append(tf.reduce_all((values >= low) & (values <= high)))  # false for NaN
-  assertion = tf.debugging.Assert(tf.reduce_all(tf.stack(is_in_range)), ["a value of a record is out of its range"])
+    is_in_range &= tf.reduce_all((values >= low) & (values <= high))  # false for NaN
+  assertion = tf.debugging.Assert(is_in_range, ["a value of a record is out of its range"])
   with tf.control_dependencies([assertion]):
     return {name: tf.identity(values) for name, values in batch.items()}
 
@@ -256,11 +203,16 @@ class ShardDataset(Dataset):
     parts_per_host = num_parts // context.num_hosts
     examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
     num_skipped = self.num_used // num_parts + first_step * examples_per_part  # in each part
-    streams = []
-    for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
+
+    def read_part(part: int) -> tf.data.Dataset:
       stream = training_records(self.shards.part(part, num_parts), num_skipped=num_skipped, seed=seed)
-      streams.append(_add_numbers(stream, num_skipped, part, num_parts) if masking else stream)
-    stream = _alternate(streams, examples_per_part)
+      if masking is None:
+        return stream
+      # Pairs of a record and a number that no other record has.
+      return stream.enumerate(num_skipped).map(lambda index, record: (record, index * num_parts + part))
+
+    parts = range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host)
+    stream = _alternate(list(map(read_part, parts)), examples_per_part)
     if masking is None:
       return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), self.features, replica_batch_size)
     large_batch_size = max(1, _EXAMPLES_PER_MASKING_CALL // replica_batch_size) * replica_batch_size

@@ -14,7 +14,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from albert.io.text import encode_utf8, format_value, join_names
 
 # What `rows_of` accepts: the path of a file, or data in memory. docs/estimator.md lists the forms.
 TableData: TypeAlias = Any
+RowsT = TypeVar("RowsT", bound="Rows")
 
 # Names of the classes with which pandas represents a missing value.
 _MISSING_CLASSES = ("NAType", "NaTType")
-_MAX_SHOWN_COLUMNS, _MAX_SHOWN_CHARS = 20, 40
 PARQUET_EXTENSION = ".parquet"
 
 
@@ -93,11 +93,11 @@ class Rows:
       digest.update(line)
     return digest.hexdigest()
 
-  def select(self, indices: Iterable[int]) -> Rows:
+  def select(self: RowsT, indices: Iterable[int]) -> RowsT:
     """Returns some of the rows, in the order of their indices. They keep their numbers."""
     indices = list(indices)
     columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
-    return Rows(self.name, columns, [self.row_numbers[i] for i in indices], self.unit)
+    return dataclasses.replace(self, columns=columns, row_numbers=[self.row_numbers[i] for i in indices])
 
 
 # The data of a split: the path of a file, or rows in memory.
@@ -132,14 +132,19 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
   Raises:
     UserError: a column is missing, columns have different lengths, JSON has no type for a value, or there are no rows.
   """
+  existing: list[Any] | None = None  # the names of the columns, if the data is not a sequence of rows
   if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-    columns = _frame_columns(data, name, required, optional)
+    existing = list(data.columns)
   elif isinstance(data, Mapping):
-    columns = {key: _to_list(data[key], name, key) for key in _columns_to_read(list(data), name, required, optional)}
+    existing = list(data)
   elif isinstance(data, np.ndarray) and data.dtype.names:
-    columns = {key: data[key].tolist() for key in _columns_to_read(data.dtype.names, name, required, optional)}
-  else:
+    existing = list(data.dtype.names)
+  if existing is None:
     columns = _columns_from_rows(_to_list(data, name, ""), name, required, optional)
+  else:
+    wanted = [*required, *(column for column in optional if column in existing)]
+    check_columns(name, existing, wanted)
+    columns = {key: _to_list(data[key], name, key) for key in wanted}
   lengths = {key: len(column) for key, column in columns.items()}
   if len(set(lengths.values())) > 1:
     all_lengths = ", ".join(f"{key} {length}" for key, length in lengths.items())
@@ -152,31 +157,42 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
   return Rows(name, columns, range(num_rows))
 
 
-def _columns_to_read(existing: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]) -> list[str]:
-  """Returns all required columns, and the optional ones that exist. Raises UserError if a required one is missing."""
-  for column in required:
-    if column not in existing:
-      shown = ", ".join(str(key)[:_MAX_SHOWN_CHARS] for key in existing[:_MAX_SHOWN_COLUMNS]) or "none"
-      raise UserError(f"{name}: no column {column!r}; there are: {shown}")
-  return [*required, *(column for column in optional if column in existing)]
+def check_columns(location: str, existing: Sequence[Any], names: Iterable[str]) -> None:
+  """Checks that each column exists once.
 
+  Args:
+    location: the file, the argument or the row, for messages.
+    existing: the names of all columns.
+    names: the names of the columns to read.
 
-def _frame_columns(data: Any, name: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, list[Any]]:
-  columns = {}
-  existing = list(data.columns)
-  for key in _columns_to_read(existing, name, required, optional):
-    if existing.count(key) > 1:
-      raise UserError(f"{name}: {existing.count(key)} columns are called {key!r}: rename all but one")
-    columns[key] = _to_list(data[key], name, key)
-  return columns
+  Raises:
+    UserError: a column is missing, or several have its name.
+  """
+  for name in names:
+    if name not in existing:
+      raise UserError(f"{location}: no column {name!r}; there are: {join_names(map(str, existing)) or 'none'}")
+    if existing.count(name) > 1:
+      raise UserError(f"{location}: {existing.count(name)} columns are called {name!r}: rename all but one")
 
 
 def _columns_from_rows(
   rows: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]
 ) -> dict[str, list[Any]]:
-  """Converts rows that are dicts, tuples or lists, or single values if one column is required, to columns."""
+  """Converts rows that are dicts, tuples or lists, or single values if one column is required, to columns.
+
+  A row that is a dict and lacks an optional column has ABSENT there.
+  """
   if any(isinstance(row, Mapping) for row in rows):
-    return _columns_from_dicts(rows, name, required, optional)
+    for index, row in enumerate(rows):
+      if not isinstance(row, Mapping):
+        raise UserError(
+          f"{name}: row {index} is {format_value(row)}, other rows are dicts: give each row in the same form"
+        )
+      for column in required:
+        if column not in row:
+          raise UserError(f"{name}: row {index} has no {column!r}; it has: {', '.join(map(str, row)) or 'nothing'}")
+    existing_optional = [column for column in optional if any(column in row for row in rows)]
+    return {key: [row.get(key, ABSENT) for row in rows] for key in (*required, *existing_optional)}
   if len(required) == 1:
     return {required[0]: [row[0] if isinstance(row, tuple) and len(row) == 1 else row for row in rows]}
   for index, row in enumerate(rows):
@@ -186,22 +202,6 @@ def _columns_from_rows(
         "with these keys"
       )
   return {key: [row[position] for row in rows] for position, key in enumerate(required)}
-
-
-def _columns_from_dicts(
-  rows: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]
-) -> dict[str, list[Any]]:
-  """Converts rows that are dicts to columns. A row that lacks an optional column has ABSENT there."""
-  for index, row in enumerate(rows):
-    if not isinstance(row, Mapping):
-      raise UserError(
-        f"{name}: row {index} is {format_value(row)}, other rows are dicts: give each row in the same form"
-      )
-    for column in required:
-      if column not in row:
-        raise UserError(f"{name}: row {index} has no {column!r}; it has: {', '.join(map(str, row)) or 'nothing'}")
-  existing_optional = [column for column in optional if any(column in row for row in rows)]
-  return {key: [row.get(key, ABSENT) for row in rows] for key in (*required, *existing_optional)}
 
 
 def _to_list(values: Any, name: str, column: str) -> list[Any]:
@@ -344,14 +344,10 @@ def read_parquet(path: str, names: Sequence[str]) -> Rows:
   """
   pyarrow = import_pyarrow(path)
   with _open_parquet(path, pyarrow) as file:
-    existing = file.schema_arrow.names
-    for name in names:
-      if existing.count(name) != 1:
-        problem = f"{existing.count(name)} columns are called" if name in existing else "no column"
-        raise UserError(f"{path}: {problem} {name!r}; there are: {join_names(existing)}")
+    check_columns(path, file.schema_arrow.names, names)
     try:
       table = file.read(columns=list(dict.fromkeys(names)))
-      columns = {name: [_without_nan(value) for value in table.column(name).to_pylist()] for name in names}
+      columns = {name: list(map(_without_nan, table.column(name).to_pylist())) for name in names}
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: not UTF-8, or a date out of range
       raise damage_error(path, error) from error
   return Rows(path, columns, range(1, table.num_rows + 1))

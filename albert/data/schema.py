@@ -36,21 +36,12 @@ class FeatureSpec:
     dtype: "int64" or "float32".
     limit: upper bound (exclusive) of int64 values, which are never negative; 0 if the bound is not known. float32
       values are weights between 0 and 1.
-
-  Raises:
-    ValueError: a type other than these, or a length below 1.
   """
 
   name: str
   length: int
   dtype: str
   limit: int = 0
-
-  def __post_init__(self) -> None:
-    if self.dtype not in {"int64", "float32"}:
-      raise ValueError(f"feature {self.name}: dtype must be int64 or float32, got {self.dtype!r}")
-    if self.length < 1:
-      raise ValueError(f"feature {self.name}: length must be >= 1, got {self.length}")
 
   @property
   def bounds(self) -> tuple[int, int]:
@@ -135,25 +126,20 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
     if feature.name not in example:
       remedy = ", or give --sentence_prediction=none" if feature.name == NEXT_SENTENCE_LABELS else ""
       raise UserError(f"{location}: has no {feature.name}: write the shards with create_pretraining_data{remedy}")
-    length = len(example[feature.name])
-    if length != feature.length:
+    values = example[feature.name]
+    if len(values) != feature.length:
       raise UserError(
-        f"{location}: {feature.name} has {counted(length, 'value')}, expected {feature.length}; "
+        f"{location}: {feature.name} has {counted(len(values), 'value')}, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
-    _check_values(location, feature, example[feature.name])
-
-
-def _check_values(location: str, feature: FeatureSpec, values: np.ndarray) -> None:
-  """Raises a UserError if a feature has another type, or a value out of its range."""
-  dtype = "texts" if values.dtype == object else values.dtype.name
-  if feature.dtype != dtype:
-    raise UserError(f"{location}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
-  low, high = feature.bounds
-  is_wrong = ~((values >= low) & (values <= high))  # true for NaN
-  if is_wrong.any():
-    index = int(is_wrong.argmax())
-    raise UserError(
-      f"{location}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of "
-      "this model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
-    )
+    dtype = "texts" if values.dtype == object else values.dtype.name
+    if feature.dtype != dtype:
+      raise UserError(f"{location}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
+    low, high = feature.bounds
+    is_wrong = ~((values >= low) & (values <= high))  # true for NaN
+    if is_wrong.any():
+      index = int(is_wrong.argmax())
+      raise UserError(
+        f"{location}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of "
+        "this model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
+      )

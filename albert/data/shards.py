@@ -12,21 +12,19 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import hashlib
-import json
 import os
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo
+from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo, checksum_of
 from albert.errors import RunError, UserError
-from albert.io import files, records
+from albert.io import files, json_values, records
 from albert.io.files import escape_existing, split_globs, stat_globs
 from albert.io.progress import Progress
-from albert.io.text import counted
+from albert.io.text import counted, name_and_others
 from albert.io.workers import Workers
 
 # Maximum size ratio between the largest and the smallest partition of the shards.
@@ -38,22 +36,8 @@ _SECONDS_BETWEEN_SAVES = 30.0
 _MAX_BYTES_OF_ONE_PROCESS = 256 << 20
 
 
-class _CacheEntry(NamedTuple):
-  """What the cache holds about one file.
-
-  Attributes:
-    stat_bytes, mtime_ns: size and modification time of the file when it was read.
-    num_records, num_bytes, sha256, is_gzip: see records.RecordFileInfo.
-    checksum: checksum of the path and of the other values.
-  """
-
-  stat_bytes: int
-  mtime_ns: int
-  num_records: int
-  num_bytes: int
-  sha256: str
-  is_gzip: bool
-  checksum: str
+# Path of a file -> its size and modification time when it was read, and what it holds.
+_Cache = dict[str, tuple[files.Stat, records.RecordFileInfo]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,13 +98,8 @@ class Shards:
         f"{max(part_sizes)} examples, and another one {min(part_sizes)}, which would be seen more often; write a "
         f"multiple of {num_parts} (--num_shards)"
       )
-    shards_of_part = sorted(parts[index])
-    return Shards(
-      tuple(self.paths[shard] for shard in shards_of_part),
-      tuple(self.counts[shard] for shard in shards_of_part),
-      tuple(self.compressed[shard] for shard in shards_of_part),
-      tuple(self.sha256[shard] for shard in shards_of_part),
-    )
+    columns: list[tuple[Any, ...]] = [self.paths, self.counts, self.compressed, self.sha256]
+    return Shards(*(tuple(column[shard] for shard in sorted(parts[index])) for column in columns))
 
 
 def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
@@ -171,20 +150,35 @@ def count_and_hash_shards(
   """
   stats = stats or files.stats(paths)
   entries, is_gzip_by_path = _read_manifests(paths, globs)
-  _check_sizes(entries, stats)
+  for path, shard in entries.items():
+    if shard.bytes != stats[path].num_bytes:
+      raise UserError(
+        f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
+        "off after data preparation; restore it, or run data preparation again"
+      )
   paths_without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
   scanned = _scan_or_look_up(paths_without_hash, stats, cache_dir)
-  _check_counts(entries, scanned)
+  for path, info in scanned.items():
+    if path in entries and entries[path].examples != info.num_records:
+      raise UserError(
+        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {entries[path].examples}: restore "
+        "it, or run data preparation again"
+      )
   is_gzip_by_path |= {path: info.is_gzip for path, info in scanned.items()}
   # Manifests of earlier versions do not say whether the files are compressed.
   paths_to_open = [path for path in paths if path not in is_gzip_by_path]
   is_gzip_by_path |= dict(zip(paths_to_open, files.in_threads(records.is_gzip, paths_to_open), strict=True))
   counts = [scanned[path].num_records if path in scanned else entries[path].examples for path in paths]
   hashes = [scanned[path].sha256 if path in scanned else entries[path].sha256 for path in paths]
-  for path, count in zip(paths, counts, strict=True):
+  path_of_hash: dict[str, str] = {}
+  for path, count, sha256 in zip(paths, counts, hashes, strict=True):
     if count == 0:
       raise UserError(f"{path}: holds no records; leave it out or write it again")
-  _check_for_copies(paths, hashes)
+    if sha256 in path_of_hash:
+      raise UserError(
+        f"{path} is a copy of {path_of_hash[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out"
+      )
+    path_of_hash[sha256] = path
   return Shards(tuple(paths), tuple(counts), tuple(is_gzip_by_path[path] for path in paths), tuple(hashes))
 
 
@@ -210,7 +204,13 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
     compress = manifest.settings.get("compress")
     if isinstance(compress, bool):
       is_gzip_by_path |= dict.fromkeys(new_entries, compress)
-  _warn_of_unlisted(unlisted_paths)
+  if unlisted_paths:
+    unlisted = name_and_others(unlisted_paths[0], len(unlisted_paths) - 1)
+    print(
+      f"warning: {_manifest_of(unlisted_paths[0])} does not list {unlisted}: leave out what another run of data "
+      "preparation wrote",
+      file=sys.stderr,
+    )
   return entries, is_gzip_by_path
 
 
@@ -236,58 +236,8 @@ def _matches(path: str, glob: str) -> bool:
     # a/b/x.tfrecord, but not a/x.tfrecord. Written as a/**.tfrecord, it matches both.
     return fnmatch.fnmatchcase(path, glob.replace("**/", "*"))
   # Without **, a * must not match slashes, so the names between slashes are compared one by one.
-  path_names, glob_names = _split_path(path), _split_path(glob)
+  path_names, glob_names = (os.path.normpath(text).split("/") for text in (path, glob))
   return len(path_names) == len(glob_names) and all(map(fnmatch.fnmatchcase, path_names, glob_names))
-
-
-def _split_path(path: str) -> list[str]:
-  """Returns the names between the slashes of a path, without "."."""
-  return [name for name in path.split("/") if name not in ("", ".")]
-
-
-def _warn_of_unlisted(paths: Sequence[str]) -> None:
-  if not paths:
-    return
-  if len(paths) == 1:
-    subject, pronoun = f"{paths[0]} is", "it"
-  else:
-    subject, pronoun = f"{paths[0]} and {counted(len(paths) - 1, 'more file')} are", "them"
-  print(
-    f"warning: {subject} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run of data "
-    f"preparation wrote {pronoun}, leave {pronoun} out",
-    file=sys.stderr,
-  )
-
-
-def _check_sizes(entries: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:
-  """Raises UserError if a file does not have the size that its manifest records."""
-  for path, shard in entries.items():
-    if shard.bytes != stats[path].num_bytes:
-      raise UserError(
-        f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
-        "off after data preparation; restore it, or run data preparation again"
-      )
-
-
-def _check_counts(entries: Mapping[str, ShardInfo], scanned: Mapping[str, records.RecordFileInfo]) -> None:
-  """Raises UserError if a file that was read does not have the number of examples that its manifest records."""
-  for path, info in scanned.items():
-    if path in entries and entries[path].examples != info.num_records:
-      raise UserError(
-        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {entries[path].examples}: restore "
-        "it, or run data preparation again"
-      )
-
-
-def _check_for_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
-  """Raises UserError if two files have the same hash."""
-  path_of_hash: dict[str, str] = {}
-  for path, sha256 in zip(paths, hashes, strict=True):
-    if sha256 in path_of_hash:
-      raise UserError(
-        f"{path} is a copy of {path_of_hash[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out"
-      )
-    path_of_hash[sha256] = path
 
 
 def _manifest_of(path: str) -> str:
@@ -305,70 +255,39 @@ def _scan_or_look_up(
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
   cache = _read_cache(cache_file)
-  cached_infos = {path: _look_up(cache, path, stats[path]) for path in paths}
-  infos = {path: info for path, info in cached_infos.items() if info is not None}
-  paths_to_read = [path for path in paths if path not in infos]
-  if not paths_to_read:
-    return infos
-  last_save = time.monotonic()
-  num_bytes = sum(stats[path].num_bytes for path in paths_to_read)
-  try:
-    with contextlib.closing(_scan(paths_to_read, num_bytes)) as results:
-      for path, info in results:
-        infos[path] = info
-        cache[_cache_key(path)] = _make_cache_entry(path, stats[path], info)
-        if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
-          _write_cache(cache_file, cache)
-          last_save = time.monotonic()
-  finally:
-    _write_cache(cache_file, cache)
-  return infos
+  keys = {path: files.absolute(path) for path in paths}
+  paths_to_read = [path for path in paths if keys[path] not in cache or cache[keys[path]][0] != stats[path]]
+  if paths_to_read:
+    num_bytes = sum(stats[path].num_bytes for path in paths_to_read)
+    num_processes = 1 if num_bytes < _MAX_BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths_to_read))
+    last_save = time.monotonic()
+    try:
+      with Progress(len(paths_to_read), " files", "hashing shards") as progress, Workers(num_processes) as workers:
+        for path, info in workers.map(records.scan, paths_to_read):
+          cache[keys[path]] = stats[path], info
+          progress.update(1)
+          if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
+            _write_cache(cache_file, cache)
+            last_save = time.monotonic()
+    finally:
+      _write_cache(cache_file, cache)
+  return {path: cache[keys[path]][1] for path in paths}
 
 
-def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
-  """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
-  num_processes = 1 if num_bytes < _MAX_BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
-  with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes) as workers:
-    for path, info in workers.map(records.scan, paths):
-      yield path, info
-      progress.update(1)
+def _read_cache(path: str) -> _Cache:
+  """Reads the cache. It is empty if its file is damaged or does not exist: all files are then read."""
+  with contextlib.suppress(UserError, KeyError):
+    values = files.read_json(path)
+    if values["checksum"] == checksum_of(values["files"]):
+      return json_values.convert(path, values["files"], _Cache)
+  return {}
 
 
-def _cache_key(path: str) -> str:
-  return path if files.is_remote(path) else os.path.abspath(path)
-
-
-def _look_up(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
-  """Returns the cached information about a file; None if there is none, or if the file has changed since."""
-  entry = cache.get(_cache_key(path))
-  if entry is None:
-    return None
-  info = records.RecordFileInfo(entry.num_records, entry.num_bytes, entry.sha256, entry.is_gzip)
-  # A new entry differs from the cached one if the file has changed, or if the cached one is damaged: the size, the
-  # modification time or the checksum differs.
-  is_valid = info.num_bytes == stat.num_bytes and entry == _make_cache_entry(path, stat, info)
-  return info if is_valid else None
-
-
-def _make_cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
-  values = (stat.num_bytes, stat.mtime_ns, *info)
-  checksum = hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16]
-  return _CacheEntry(*values, checksum)
-
-
-def _read_cache(path: str) -> dict[str, _CacheEntry]:
-  try:
-    return files.read_json(path, dict[str, _CacheEntry]) if path and files.exists(path) else {}
-  except UserError:
-    return {}  # damaged: all files are read again
-
-
-def _write_cache(path: str, cache: Mapping[str, _CacheEntry]) -> None:
+def _write_cache(path: str, cache: _Cache) -> None:
   if not path:
     return
-  rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(values)}" for key, values in cache.items())
   try:
     files.makedirs(os.path.dirname(path))
-    files.write_atomically(path, f"{{\n{rows}\n}}\n")
+    files.write_json(path, {"files": cache, "checksum": checksum_of(cache)})
   except (OSError, UserError, RunError) as error:
     print(f"warning: {path}: not written ({error}); the shards are counted again at the next start", file=sys.stderr)

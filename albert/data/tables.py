@@ -24,13 +24,14 @@ from albert.data.rows import (
   PARQUET_EXTENSION,
   DataSource,
   Rows,
+  check_columns,
   field_text,
   parquet_column_names,
   read_parquet,
 )
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import check_first_line, counted, format_value, join_names
+from albert.io.text import check_first_line, counted, decode_utf8, format_value, join_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -43,36 +44,16 @@ _Row = tuple[int, list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-  """Columns of a table.
+class Table(Rows):
+  """Rows whose columns are texts.
 
   Attributes:
-    path: the file, or the name of rows in memory.
-    line_numbers: the number of each row's first line, from 1; for Parquet files the number of each row, from 1, and
-      for rows in memory from 0.
     columns: name of a column -> its fields, unchanged.
     damaged_lines: line numbers of the rows that were left out because they have more or fewer fields than the header.
-    unit: what line_numbers count: "line", or "row" for Parquet files and rows in memory.
   """
 
-  path: str
-  line_numbers: Sequence[int]
   columns: dict[str, list[str]]
   damaged_lines: Sequence[int] = ()
-  unit: str = "line"
-
-  def __len__(self) -> int:
-    return len(self.line_numbers)
-
-  def location(self, row: int) -> str:
-    """Returns where a row is, for an error message: `train.csv, line 19`, or `train: row 17` for a row in memory."""
-    separator = "," if self.unit == "line" else ":"
-    return f"{self.path}{separator} {self.unit} {self.line_numbers[row]}"
-
-  def select(self, rows: Sequence[int]) -> Table:
-    """Returns some of the rows, in the order of the indices. They keep their line numbers."""
-    columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-    return dataclasses.replace(self, columns=columns, line_numbers=[self.line_numbers[row] for row in rows])
 
   def non_empty_texts(self, name: str) -> list[str]:
     """Returns the fields of a column, after checking that none is empty.
@@ -93,17 +74,14 @@ class Table:
       UserError: a field is empty, contains a tab or a line end, or occurs twice. The message names its line.
     """
     values = [value.strip() for value in self.non_empty_texts(name)]
+    first_row: dict[str, int] = {}
     for row, value in enumerate(values):
       check_name(self.location(row), name, value)
-    if len(set(values)) < len(values):
-      first_row: dict[str, int] = {}
-      for row, value in enumerate(values):
-        if value in first_row:
-          raise UserError(
-            f"{self.location(row)}: {name} {value!r} is already used in {self.unit} "
-            f"{self.line_numbers[first_row[value]]}: give each row another {name}"
-          )
-        first_row[value] = row
+      if first_row.setdefault(value, row) != row:
+        raise UserError(
+          f"{self.location(row)}: {name} {value!r} is already used in {self.unit} "
+          f"{self.row_numbers[first_row[value]]}: give each row another {name}"
+        )
     return values
 
   def numbers(self, name: str, low: float = -math.inf, high: float = math.inf) -> np.ndarray:
@@ -242,11 +220,11 @@ def read_header(source: DataSource) -> list[str]:
   """
   if isinstance(source, Rows):
     return list(source.columns)
-  if _is_parquet(source):
+  if _extension(source) == PARQUET_EXTENSION:
     return parquet_column_names(source)
   if is_json_file(source):
     return next((list(values) for _, values in read_json_objects(source)), [])
-  return next((_strip_all(fields) for _, fields in _read_rows(source)), [])
+  return next(([field.strip() for field in fields] for _, fields in _read_rows(source)), [])
 
 
 def read_table(
@@ -278,10 +256,10 @@ def read_table(
       object; the file is not UTF-8; pyarrow, which Parquet files need, is not installed. The message names the file
       and the line.
   """
+  if isinstance(source, str) and _extension(source) == PARQUET_EXTENSION:
+    source = read_parquet(source, names)
   if isinstance(source, Rows):
     return _table_of_rows(source, names, list_columns)
-  if _is_parquet(source):
-    return _table_of_rows(read_parquet(source, names), names, list_columns)
   if is_json_file(source):
     return _read_json_lines(source, names, list_columns)
   return _read_delimited(source, names, header, tolerated_damage)
@@ -291,12 +269,13 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
   """Reads columns of a TSV or CSV file. See read_table for the arguments."""
   rows = _read_rows(path)
   if header is None:
-    header = next((_strip_all(fields) for _, fields in rows), None)
+    header = next(([field.strip() for field in fields] for _, fields in rows), None)
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
+  check_columns(f"{path}, line 1", header, names)
   columns: dict[str, list[str]] = {name: [] for name in names}
   # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.
-  columns_to_read = [(_column_index(path, header, name), column.append) for name, column in columns.items()]
+  columns_to_read = [(header.index(name), column.append) for name, column in columns.items()]
   line_numbers: list[int] = []
   damaged_rows: list[_Row] = []
   num_fields = len(header)
@@ -315,7 +294,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
       f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({join_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
-  return Table(path, line_numbers, columns, [number for number, _ in damaged_rows])
+  return Table(path, columns, line_numbers, "line", [number for number, _ in damaged_rows])
 
 
 def _extension(path: str) -> str:
@@ -327,24 +306,8 @@ def is_json_file(path: str) -> bool:
   return _extension(path) in _JSON_EXTENSIONS
 
 
-def _is_parquet(path: str) -> bool:
-  return _extension(path) == PARQUET_EXTENSION
-
-
 def _is_csv(path: str) -> bool:
   return _extension(path) == ".csv"
-
-
-def _strip_all(fields: Sequence[str]) -> list[str]:
-  return [field.strip() for field in fields]
-
-
-def _column_index(path: str, header: Sequence[str], name: str) -> int:
-  if header.count(name) == 1:
-    return header.index(name)
-  if name in header:
-    raise UserError(f"{path}, line 1: {header.count(name)} columns are called {name!r}: rename all but one")
-  raise UserError(f"{path}, line 1: no column {name!r}; there are: {join_names(header)}")
 
 
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
@@ -359,32 +322,28 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         check_first_line(path, line)
         line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
       try:
-        yield number, line.decode("utf-8")
-      except UnicodeDecodeError as error:
-        raise UserError(
-          f"{path}, line {number}: not UTF-8 (byte {error.start + 1} of the line is 0x{line[error.start]:02x}): "
-          "save the file as UTF-8"
-        ) from error
+        text = line.decode("utf-8")
+      except UnicodeDecodeError:
+        text = decode_utf8(f"{path}, line {number}", line)  # raises the error
+      yield number, text
 
 
 def _read_rows(path: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
   # In CSV, [""] is a quoted empty field: the row of an empty text in a file of one column.
-  rows, blank = (_read_csv(path), []) if _is_csv(path) else (_read_tsv(path), [""])
+  rows: Iterator[_Row]
+  if _is_csv(path):
+    rows, blank = _read_csv(path), []
+  else:
+    rows, blank = ((number, line.rstrip("\r\n").split("\t")) for number, line in read_lines(path)), [""]
   blank_rows: list[_Row] = []  # yielded only if another row follows
   for number, fields in rows:
     if fields == blank:
       blank_rows.append((number, fields))
-      continue
-    if blank_rows:
+    else:
       yield from blank_rows
-      blank_rows = []
-    yield number, fields
-
-
-def _read_tsv(path: str) -> Iterator[_Row]:
-  for number, line in read_lines(path):
-    yield number, line.rstrip("\r\n").split("\t")
+      blank_rows.clear()
+      yield number, fields
 
 
 def _read_csv(path: str) -> Iterator[_Row]:
@@ -406,9 +365,8 @@ def _read_csv(path: str) -> Iterator[_Row]:
 def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
   for number, line in read_lines(path):
-    if not line.strip():
-      continue
-    yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
+    if line.strip():
+      yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
 
 
 def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
@@ -420,14 +378,13 @@ def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str,
       if name not in json_object:
         raise UserError(f"{path}, line {number}: no {name!r}; there are: {join_names(json_object)}")
       column.append(field_text(json_object[name], f"{path}, line {number}", name, list_columns.get(name)))
-  return Table(path, line_numbers, columns)
+  return Table(path, columns, line_numbers, "line")
 
 
 def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
+  check_columns(rows.name, list(rows.columns), names)
   columns: dict[str, list[str]] = {}
   for name in names:
-    if name not in rows.columns:
-      raise UserError(f"{rows.name}: no column {name!r}; there are: {join_names(rows.columns)}")
     for index, value in enumerate(rows.columns[name]):
       if value is ABSENT:
         raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")
@@ -435,7 +392,7 @@ def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, 
     columns[name] = [
       field_text(value, rows.location(index), name, separator) for index, value in enumerate(rows.columns[name])
     ]
-  return Table(rows.name, rows.row_numbers, columns, unit=rows.unit)
+  return Table(rows.name, columns, rows.row_numbers, rows.unit)
 
 
 def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -55,7 +55,7 @@ def open_texts(path: str, text_column: str, id_column: str) -> InputTexts:
   """
   if text_column:
     table = tables.read_table(path, [text_column, *([id_column] if id_column else [])])
-    ids = table.unique_names(id_column) if id_column else table.line_numbers
+    ids = table.unique_names(id_column) if id_column else table.row_numbers
     texts = InputTexts(len(table), not id_column, zip(ids, table.columns[text_column], strict=True))
   elif id_column:
     raise UserError(f"--id_column={id_column}: give --text_column, too: without it, each line is a text")

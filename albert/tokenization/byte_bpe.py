@@ -23,7 +23,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io.json_text import decode_object
-from albert.io.text import encode_utf8, format_value, replace_surrogates
+from albert.io.text import decode_utf8, encode_utf8, format_value, replace_surrogates
 from albert.tokenization.normalization import CharacterTable
 from albert.tokenization.vocabulary import (
   IdsOfWords,
@@ -216,13 +216,10 @@ def character_class(character: str) -> int:
   return NUMBER if category == "N" or _is_newer_number(character) else OTHER
 
 
-def _representative(code_point: int) -> str:
-  """Returns the ASCII character that stands for a character in `split_words`."""
-  character = chr(code_point)
-  return character if character.isascii() else _REPRESENTATIVES[character_class(character)]
-
-
-_REPRESENTATIVE_OF = CharacterTable(_representative)
+# The ASCII character that stands for each character in `split_words`.
+_REPRESENTATIVE_OF = CharacterTable(
+  lambda code_point: chr(code_point) if code_point < 0x80 else _REPRESENTATIVES[character_class(chr(code_point))]
+)
 
 
 def split_words(text: str) -> list[str]:
@@ -233,14 +230,9 @@ def split_words(text: str) -> list[str]:
   return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _byte_characters() -> str:
-  """Returns the character that stands for each byte: the printable ones of Latin-1 stand for themselves."""
-  is_printable = [chr(byte).isprintable() and not chr(byte).isspace() for byte in range(256)]
-  others = itertools.count(256)
-  return "".join(chr(byte if is_printable[byte] else next(others)) for byte in range(256))
-
-
-BYTE_CHARACTERS = _byte_characters()
+# The character that stands for each byte: the printable ones of Latin-1 stand for themselves.
+_others = map(chr, itertools.count(256))
+BYTE_CHARACTERS = "".join(c if c.isprintable() and not c.isspace() else next(_others) for c in map(chr, range(256)))
 _BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 
 
@@ -269,8 +261,8 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
     ids of the special pieces.
 
   Raises:
-    UserError: a file is of another kind or has settings that change the ids, a piece, an id or a merge occurs twice, a
-      merge names an unknown piece, or a special piece or the piece of a byte is missing.
+    UserError: a file is of another kind or has settings that change the ids, an id is missing, a merge names an unknown
+      piece, or a special piece or the piece of a byte is missing.
   """
   first, *others = contents.values()
   values = decode_object(path, first, _REMEDY)
@@ -284,34 +276,47 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
       (f"{path}, merge {number}", merge.split(" ") if isinstance(merge, str) else merge)
       for number, merge in enumerate(values["model"]["merges"], start=1)
     ]
-  pieces = _pieces_in_order(path, id_of_piece)
+  piece_of_id = {piece_id: piece for piece, piece_id in id_of_piece.items() if isinstance(piece_id, int)}
+  ids = range(len(id_of_piece))
+  for piece_id in ids:
+    if piece_id not in piece_of_id:
+      raise UserError(
+        f"{path}: no piece has the id {piece_id}, but the ids of {len(ids)} pieces must be 0 to {ids[-1]}: {_REMEDY}"
+      )
   for byte, character in enumerate(BYTE_CHARACTERS):
     if character not in id_of_piece:
       raise UserError(
         f"{path}: none of its {len(id_of_piece)} pieces is {format_value(character)}, which stands for the byte "
         f"0x{byte:02x}: {_REMEDY}"
       )
-  merges = _check_merges(id_of_piece, pairs)
-  return pieces, merges, SpecialIds(*(_special_id(path, id_of_piece, names) for names in SPECIAL_NAMES))
+  special_ids: list[int] = []
+  for names in SPECIAL_NAMES:
+    found = [name for name in names if name in id_of_piece]
+    if not found:
+      raise UserError(
+        f"{path}: none of its {len(ids)} pieces is {' or '.join(names)}: give a vocabulary with "
+        f"{', '.join(name for name, _ in SPECIAL_NAMES)}, such as RoBERTa's"
+      )
+    special_ids.append(id_of_piece[found[0]])
+  merges = [_to_merge(place, pair, id_of_piece) for place, pair in pairs]
+  return [piece_of_id[piece_id] for piece_id in ids], merges, SpecialIds(*special_ids)
 
 
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the id of each piece of a tokenizer.json, added tokens included, after checking its settings."""
   model = values.get("model")
-  kind = model.get("type", "BPE") if isinstance(model, dict) else None
-  if not isinstance(model, dict) or kind != "BPE":
-    found = f"holds a vocabulary of the type {format_value(kind)}" if kind else "has no vocabulary (model)"
-    raise UserError(f"{path}: {found}, not byte-level BPE: {_REMEDY}")
+  if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+    kind = model.get("type") if isinstance(model, dict) else None
+    raise UserError(f"{path}: holds a vocabulary of the type {format_value(kind)}, not byte-level BPE: {_REMEDY}")
   if not isinstance(model.get("vocab"), dict) or not isinstance(model.get("merges"), list):
     raise UserError(f"{path}: model has no vocab or no merges: {_REMEDY}")
-  for name in _MODEL_SETTINGS:
-    if model.get(name):
-      raise UserError(f"{path}: model.{name} is {format_value(model[name])}, which is not supported: {_REMEDY}")
-  if values.get("normalizer") is not None:
-    raise UserError(f"{path}: has a normalizer, but byte-level BPE keeps the text as it is: {_REMEDY}")
+  settings = {f"model.{name}": model.get(name) for name in _MODEL_SETTINGS} | {"normalizer": values.get("normalizer")}
+  for name, value in settings.items():
+    if value:
+      raise UserError(f"{path}: {name} is {format_value(value)}, which is not supported: {_REMEDY}")
   splitter = values.get("pre_tokenizer")
-  settings = splitter if isinstance(splitter, dict) else {}
-  if settings.get("type") != "ByteLevel" or settings.get("add_prefix_space") or not settings.get("use_regex", True):
+  given = splitter if isinstance(splitter, dict) else {}
+  if given.get("type") != "ByteLevel" or given.get("add_prefix_space") or not given.get("use_regex", True):
     raise UserError(
       f"{path}: pre_tokenizer is {format_value(splitter)}, only ByteLevel with add_prefix_space false and use_regex "
       f"true is supported: {_REMEDY}"
@@ -337,67 +342,21 @@ def _added_tokens(path: str, tokens: Any, vocab: Mapping[str, Any]) -> dict[str,
 
 def _read_merges(path: str, content: bytes) -> list[tuple[str, Any]]:
   """Returns where each merge of a merges.txt stands, and its pieces, which have a space between them."""
-  try:
-    lines = content.decode("utf-8").split("\n")
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
-    raise UserError(f"{path}, line {line}: not UTF-8: {_REMEDY}") from error
-  numbered = [(number, line.removesuffix("\r")) for number, line in enumerate(lines, start=1)]
-  first = int(lines[0].startswith("#version"))
-  return [(f"{path}, line {number}", line.split(" ")) for number, line in numbered[first:] if line]
+  lines = decode_utf8(path, content, _REMEDY).replace("\r\n", "\n").split("\n")
+  numbered = list(enumerate(lines, start=1))[int(lines[0].startswith("#version")) :]
+  return [(f"{path}, line {number}", line.split(" ")) for number, line in numbered if line]
 
 
-def _pieces_in_order(path: str, id_of_piece: Mapping[str, Any]) -> list[str]:
-  """Returns the pieces in order of their ids, which must be 0, 1, 2, ..."""
-  size = len(id_of_piece)
-  pieces: list[str | None] = [None] * size
-  for piece, piece_id in id_of_piece.items():
-    if not isinstance(piece_id, int) or isinstance(piece_id, bool) or not 0 <= piece_id < size:
+def _to_merge(place: str, pair: Any, id_of_piece: Mapping[str, int]) -> Merge:
+  """Returns a merge as ids. `place` is where it stands, for messages."""
+  if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) and piece for piece in pair):
+    found = " ".join(map(str, pair)) if isinstance(pair, list) else pair
+    raise UserError(f"{place}: {format_value(found)} must be two pieces with a space between them: {_REMEDY}")
+  left, right = pair
+  for piece in (left, right, left + right):
+    if piece not in id_of_piece:
       raise UserError(
-        f"{path}: the id of {format_value(piece)} is {format_value(piece_id)}, but the ids of {size} pieces must be 0 "
-        f"to {size - 1}: {_REMEDY}"
+        f"{place}: the merge of {format_value(left)} and {format_value(right)} names the unknown piece "
+        f"{format_value(piece)}: give the merges and the pieces of the same vocabulary"
       )
-    if pieces[piece_id] is not None:
-      raise UserError(
-        f"{path}: {format_value(pieces[piece_id])} and {format_value(piece)} have the same id, {piece_id}: {_REMEDY}"
-      )
-    pieces[piece_id] = piece
-  return [piece for piece in pieces if piece is not None]
-
-
-def _check_merges(id_of_piece: Mapping[str, int], pairs: Iterable[tuple[str, Any]]) -> list[Merge]:
-  """Returns the merges as ids. Checks that each has two pieces, that they are known, and that none occurs twice."""
-  merges: list[Merge] = []
-  place_of: dict[tuple[str, str], str] = {}
-  for place, pair in pairs:
-    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) and piece for piece in pair):
-      found = " ".join(map(str, pair)) if isinstance(pair, list) else pair
-      raise UserError(f"{place}: {format_value(found)} must be two pieces with a space between them: {_REMEDY}")
-    left, right = pair
-    for piece in (left, right, left + right):
-      if piece not in id_of_piece:
-        raise UserError(
-          f"{place}: the merge of {format_value(left)} and {format_value(right)} names the unknown piece "
-          f"{format_value(piece)}: give the merges and the pieces of the same vocabulary"
-        )
-    if not _BYTE_OF_CHARACTER.keys() >= {*left, *right}:
-      raise UserError(f"{place}: {format_value(left + right)} has a character that stands for no byte: {_REMEDY}")
-    if (left, right) in place_of:
-      raise UserError(
-        f"{place}: {format_value(left)} and {format_value(right)} are a merge already ({place_of[left, right]}): give "
-        "a file in which every merge occurs once"
-      )
-    place_of[left, right] = place
-    merges.append(Merge(id_of_piece[left], id_of_piece[right], id_of_piece[left + right]))
-  return merges
-
-
-def _special_id(path: str, id_of_piece: Mapping[str, int], names: tuple[str, str]) -> int:
-  found = next((name for name in names if name in id_of_piece), None)
-  if found is None:
-    wanted = ", ".join(name for name, _ in SPECIAL_NAMES)
-    raise UserError(
-      f"{path}: none of its {len(id_of_piece)} pieces is {' or '.join(names)}: give a vocabulary with {wanted}, "
-      "such as RoBERTa's"
-    )
-  return id_of_piece[found]
+  return Merge(id_of_piece[left], id_of_piece[right], id_of_piece[left + right])

@@ -42,7 +42,7 @@ def _class_table() -> CodePointTable:
   """Returns the classes of all characters."""
   characters = map(chr, range(NUM_CODE_POINTS))
   classes = ((character, character_class(character)) for character in characters)
-  return CodePointTable.from_items((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
+  return CodePointTable((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
 
 
 class _Merges(NamedTuple):
@@ -152,10 +152,12 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
       """Merges the pairs of the lowest rank in each part."""
       lowest = tf.gather(tf.math.unsorted_segment_min(ranks, parts[:-1], num_parts), parts[:-1])
       is_lowest = (ranks == lowest) & (ranks != _NO_RANK)
-      is_merged = is_lowest & (
-        _is_first_of_part(is_lowest, parts[:-1], num_parts)
-        | (tf.gather(merges.all_at_once, indices) & _is_even_in_run(is_lowest))
-      )
+      # The first such pair of each part; or the first, third, ... of each run of them, where all may be merged at once.
+      positions = tf.range(tf.size(ranks))
+      first = tf.math.unsorted_segment_min(tf.where(is_lowest, positions, _NO_RANK), parts[:-1], num_parts)
+      is_first = positions == tf.gather(first, parts[:-1])
+      is_even = index_in_run(is_lowest & ~shift(is_lowest, 1, False)) % 2 == 0
+      is_merged = is_lowest & (is_first | (tf.gather(merges.all_at_once, indices) & is_even))
       ids = tf.concat([tf.where(is_merged, tf.gather(merges.merged, indices), ids[:-1]), ids[-1:]], axis=0)
       is_kept = tf.concat([[True], ~is_merged], axis=0)
       ids, parts, word_indices = (tf.boolean_mask(values, is_kept) for values in (ids, parts, word_indices))
@@ -193,15 +195,3 @@ def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
   is_inside_contraction = shift(is_short | is_long, 1, False) | shift(is_long, 2, False)
   follows_contraction = shift(is_short, 2, False) | shift(is_long, 3, False)
   return (starts & ~is_inside_contraction) | follows_contraction
-
-
-def _is_first_of_part(values: tf.Tensor, parts: tf.Tensor, num_parts: tf.Tensor) -> tf.Tensor:
-  """Marks the first true value of each part, bool [N]."""
-  positions = tf.range(tf.size(values))
-  first = tf.math.unsorted_segment_min(tf.where(values, positions, _NO_RANK), parts, num_parts)
-  return positions == tf.gather(first, parts)
-
-
-def _is_even_in_run(values: tf.Tensor) -> tf.Tensor:
-  """Returns the first, third, ... of each run of true values, bool [N]."""
-  return values & (index_in_run(values & ~shift(values, 1, False)) % 2 == 0)

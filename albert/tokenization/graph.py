@@ -11,7 +11,6 @@ Legend: B texts, T tokens of a text (ragged), C characters of all texts.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -115,57 +114,44 @@ def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False)
   return kinds[kind_of(config.model_file)](config)
 
 
-@dataclasses.dataclass(frozen=True)
 class CodePointTable:
   """Maps code points to integers, most of them to 0.
 
   The value of code point c is pages[page_of[c // 128] * 128 + c % 128]. Equal pages are stored once.
 
-  Attributes:
-    page_of: int32 [number of code points / 128], index of the page of each block of 128 code points.
-    pages: int32 [128 * number of different pages], the values of all pages, concatenated.
+  Args:
+    items: pairs of a code point and its value.
   """
 
-  page_of: np.ndarray
-  pages: np.ndarray
-
-  @classmethod
-  def from_items(cls, items: Iterable[tuple[int, int]]) -> CodePointTable:
-    """Makes a table from pairs (code point, value)."""
+  def __init__(self, items: Iterable[tuple[int, int]]):
     table = np.zeros(NUM_CODE_POINTS, np.int32)
     for code_point, value in items:
       table[code_point] = value
     pages, page_of = np.unique(table.reshape(-1, _PAGE_SIZE), axis=0, return_inverse=True)
-    return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32))
+    self._page_of, self._pages = page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32)
 
   def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
     """Looks up code points, int32 of any shape."""
-    page = tf.gather(tf.constant(self.page_of), code_points // _PAGE_SIZE)
-    return tf.gather(tf.constant(self.pages), page * _PAGE_SIZE + code_points % _PAGE_SIZE)
+    page = tf.gather(tf.constant(self._page_of), code_points // _PAGE_SIZE)
+    return tf.gather(tf.constant(self._pages), page * _PAGE_SIZE + code_points % _PAGE_SIZE)
 
 
-@dataclasses.dataclass(frozen=True)
 class Replacements:
   """Sequences of values that replace single values.
 
-  Sequence r consists of targets[starts[r] : starts[r] + lengths[r]]. Sequence 0 stands for "keep the value".
+  Args:
+    rows: the sequences 1, 2, ... Sequence 0 stands for "keep the value".
 
   Attributes:
-    targets: int32 [sum of lengths], the values of all sequences, concatenated.
-    starts, lengths: int32 [number of sequences].
+    lengths: int32 [number of sequences].
   """
 
-  targets: np.ndarray
-  starts: np.ndarray
-  lengths: np.ndarray
-
-  @classmethod
-  def from_rows(cls, rows: Iterable[list[int]]) -> Replacements:
-    """Makes replacements from the sequences 1, 2, ...; sequence 0 is added."""
+  def __init__(self, rows: Iterable[list[int]]):
     sequences = [[0], *rows]
-    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
-    targets = np.array([value for sequence in sequences for value in sequence], np.int32)
-    return cls(targets, np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+    self.lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    # The values of all sequences, concatenated, and the index of the first one of each sequence.
+    self._targets = np.array([value for sequence in sequences for value in sequence], np.int32)
+    self._starts = np.cumsum(self.lengths, dtype=np.int32) - self.lengths
 
   def __call__(self, values: tf.RaggedTensor, sequence_indices: tf.Tensor) -> tf.RaggedTensor:
     """Replaces each value by a sequence.
@@ -180,9 +166,9 @@ class Replacements:
     flat = values.flat_values
     # The pool holds the targets, and then the values themselves. Each value becomes a range of the pool: the targets of
     # its sequence, or the value itself.
-    pool = tf.concat([tf.constant(self.targets), flat], axis=0)
-    own_position = tf.size(self.targets) + tf.range(tf.size(flat))
-    starts = tf.where(sequence_indices == 0, own_position, tf.gather(tf.constant(self.starts), sequence_indices))
+    pool = tf.concat([tf.constant(self._targets), flat], axis=0)
+    own_position = tf.size(self._targets) + tf.range(tf.size(flat))
+    starts = tf.where(sequence_indices == 0, own_position, tf.gather(tf.constant(self._starts), sequence_indices))
     indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), sequence_indices))
     splits = tf.gather(indices.row_splits, values.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
@@ -196,13 +182,13 @@ def replacement_tables(texts: Mapping[int, str]) -> tuple[CodePointTable, Replac
   """
   index_of: dict[str, int] = {}
   items = [(c, index_of.setdefault(text, len(index_of) + 1)) for c, text in texts.items() if text != chr(c)]
-  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
+  return CodePointTable(items), Replacements([list(map(ord, text)) for text in index_of])
 
 
 @functools.cache
 def white_space() -> CodePointTable:
   """Returns a table with 1 for whitespace characters."""
-  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
+  return CodePointTable((c, 1) for c in range(0x10000) if chr(c).isspace())
 
 
 def decode_utf8(texts: tf.Tensor) -> tf.RaggedTensor:
@@ -243,26 +229,16 @@ def ends_run(flags: tf.Tensor, same_group: tf.Tensor) -> tf.Tensor:
   return flags & ~tf.concat([flags[1:] & same_group, [False]], axis=0)[: tf.size(flags)]
 
 
-class Runs(NamedTuple):
-  """The R runs of true flags, such as the words of texts.
+def find_runs(flags: tf.Tensor, same_group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Finds the R runs of true flags in groups, such as the words of texts. For the arguments see begins_run.
 
-  Attributes:
-    begins: bool [C], whether a character begins a run.
+  Returns:
     indices: int32 [C], for a character of a run, the index of the run.
     starts, ends: int32 [R], the range of each run, counted in characters of all texts.
   """
-
-  begins: tf.Tensor
-  indices: tf.Tensor
-  starts: tf.Tensor
-  ends: tf.Tensor
-
-  @classmethod
-  def of(cls, flags: tf.Tensor, same_group: tf.Tensor) -> Runs:
-    """Finds the runs, see begins_run."""
-    begins, positions = begins_run(flags, same_group), tf.range(tf.size(flags))
-    ends = tf.boolean_mask(positions, ends_run(flags, same_group)) + 1
-    return cls(begins, tf.cumsum(tf.cast(begins, tf.int32)) - 1, tf.boolean_mask(positions, begins), ends)
+  begins, positions = begins_run(flags, same_group), tf.range(tf.size(flags))
+  ends = tf.boolean_mask(positions, ends_run(flags, same_group)) + 1
+  return tf.cumsum(tf.cast(begins, tf.int32)) - 1, tf.boolean_mask(positions, begins), ends
 
 
 def index_in_run(begins: tf.Tensor) -> tf.Tensor:
@@ -272,16 +248,46 @@ def index_in_run(begins: tf.Tensor) -> tf.Tensor:
   return positions - tf.gather(starts, tf.cumsum(tf.cast(begins, tf.int32)))
 
 
-def second_quotes(code_points: tf.Tensor, same_text: tf.Tensor) -> tf.Tensor:
-  """Returns which characters are the second quote of a pair, `` or '', bool [C].
+def second_quotes(code_points: tf.RaggedTensor) -> tf.Tensor:
+  """Returns which characters of texts, int32 [B, (characters)], are the second quote of a pair, `` or '', bool [C]."""
+  flat, text_indices = code_points.flat_values, code_points.value_rowids()
+  same_run = (flat[1:] == flat[:-1]) & (text_indices[1:] == text_indices[:-1])
+  is_second = index_in_run(begins_run(tf.ones_like(flat, tf.bool), same_run)) % 2 == 1
+  return is_second & ((flat == ord("`")) | (flat == ord("'")))
+
+
+def written_ranges(
+  code_points: tf.RaggedTensor, num_written: tf.Tensor, num_spaces: tf.Tensor | int = 0
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Returns the range of its text that each written character of texts stands for.
+
+  A dropped character counts as part of the written one before it in its word. At the edges of a word, characters that
+  are dropped or replaced by spaces count as part of the nearest written one.
 
   Args:
-    code_points: int32 [C].
-    same_text: bool [C - 1], whether a character and the next one are in the same text.
+    code_points: the texts, int32 [B, (characters)]. Their words are what lies between whitespace.
+    num_written, num_spaces: int32 [C], how many characters and how many spaces are written for each character.
+
+  Returns:
+    starts, ends, text_indices: int32 [N], the range of each written character and its text.
   """
-  same_run = (code_points[1:] == code_points[:-1]) & same_text
-  is_second = index_in_run(begins_run(tf.ones_like(code_points, tf.bool), same_run)) % 2 == 1
-  return is_second & ((code_points == ord("`")) | (code_points == ord("'")))
+  text_indices = tf.cast(code_points.value_rowids(), tf.int32)
+  is_in_word = white_space()(code_points.flat_values) == 0
+  words, word_starts, word_ends = find_runs(is_in_word, text_indices[1:] == text_indices[:-1])
+  # Each of these characters ends where the next one begins.
+  positions = tf.reshape(tf.where(num_written + num_spaces > 0), [-1])
+  next_positions = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
+  is_written = tf.gather(num_written, positions) > 0
+  positions, next_positions = (tf.boolean_mask(values, is_written) for values in (positions, next_positions))
+  counts, words, text_indices = (tf.gather(values, positions) for values in (num_written, words, text_indices))
+  same_word = words[1:] == words[:-1]
+  all_true = tf.ones_like(words, tf.bool)
+  is_first, is_last = begins_run(all_true, same_word), ends_run(all_true, same_word)
+  starts = tf.where(is_first, tf.gather(word_starts, words), tf.cast(positions, tf.int32))
+  ends = tf.where(is_last, tf.gather(word_ends, words), tf.cast(next_positions, tf.int32))
+  shift = tf.gather(tf.cast(code_points.row_starts(), tf.int32), text_indices)  # from all texts to the text
+  starts, ends, text_indices = (tf.repeat(values, counts) for values in (starts - shift, ends - shift, text_indices))
+  return starts, ends, text_indices
 
 
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
@@ -316,7 +322,7 @@ def _cases() -> tuple[CodePointTable, CodePointTable]:
   # Only İ has a lower case of two characters. It cannot occur here: it has been replaced.
   deltas = ((ord(c), ord(lower) - ord(c)) for c, lower in lower_cases if lower != c and len(lower) == 1)
   classes = ((ord(c), _case_class(c)) for c in characters)
-  return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
+  return CodePointTable(deltas), CodePointTable(classes)
 
 
 def lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+import numpy as np
+
 from albert.io.text import replace_surrogates
 
 # Characters added by Unicode 14.0 to 15.1 that have a decomposition, a combining class or a case. Python 3.10
@@ -71,6 +73,20 @@ class CharacterTable(dict[int, str]):
   def __missing__(self, code_point: int) -> str:
     self[code_point] = self._function(code_point)
     return self[code_point]
+
+
+def character_counts(text: str, table: CharacterTable, *, convert_quotes: bool) -> np.ndarray:
+  """Returns how many characters each character of a text becomes, uint8 [len(text)].
+
+  Args:
+    text: the text.
+    table: holds chr(n) for a character that becomes n characters.
+    convert_quotes: whether `` and '' become one character.
+  """
+  counts = np.frombuffer(bytearray(text.translate(table), "latin-1"), np.uint8)
+  if convert_quotes:
+    counts[[quotes.start() + 1 for quotes in re.finditer("``|''", text)]] = 0
+  return counts
 
 
 _DECOMPOSITIONS = CharacterTable(decompose)

@@ -86,14 +86,20 @@ def padded(ids: np.ndarray, lengths: np.ndarray, *, pad_id: int = PAD_ID) -> dic
   mask = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
   input_ids = np.full(mask.shape, pad_id, np.int32)
   input_ids[mask] = ids
-  separators = ids[np.cumsum(lengths) - 1]  # the last token of each sequence
-  is_separator = mask & (input_ids == separators[:, None])
-  num_separators_before = np.cumsum(is_separator, axis=1) - is_separator
   return {
     "input_ids": input_ids,
     "input_mask": mask.astype(np.int32),
-    "segment_ids": ((num_separators_before > 0) & mask).astype(np.int32),
+    "segment_ids": is_second_segment(input_ids, mask).astype(np.int32),
   }
+
+
+def is_second_segment(input_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+  """Returns which tokens of sequences [..., S] are after the first [SEP], bool [..., S]; False for padding."""
+  # [SEP] is the last token of a sequence, so its id need not be known.
+  last = np.maximum(mask.sum(axis=-1, keepdims=True) - 1, 0)
+  is_separator = mask & (input_ids == np.take_along_axis(input_ids, last, axis=-1))
+  num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
+  return (num_separators_before > 0) & mask
 
 
 def pack_windows(

@@ -8,10 +8,9 @@ them.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from albert.errors import UserError
@@ -131,40 +130,43 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
   for directory in dict.fromkeys([_directory(vocabulary), *directories]):
-    for name, value, file in _read_record(directory, vocabulary):
-      if name not in known:
-        known[name], sources[name] = value, file
-      elif known[name] != value and name not in _OVERRIDABLE and kind_of(vocabulary) != "byte_level_bpe":
-        raise _contradiction_error(name, known[name], sources[name], value, file)
+    file, recorded = _read_record(directory, vocabulary)
+    for name in SETTINGS:
+      value = recorded.get(name)
+      if value is None:
+        continue
+      if not isinstance(value, bool):  # checked here and not by msgspec, which may not be installed
+        raise UserError(f"{file}: $.{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
+      if known.setdefault(name, value) == value or name in _OVERRIDABLE or kind_of(vocabulary) == "byte_level_bpe":
+        sources.setdefault(name, file)
+      elif sources[name]:
+        raise UserError(
+          f"{sources[name]} says {name}={str(known[name]).lower()}, but {file} says {name}={str(value).lower()}: a "
+          "vocabulary is used as it was made: correct the wrong file"
+        )
+      else:
+        raise UserError(
+          f"{name}={str(known[name]).lower()} is given, but the vocabulary was made with {name}={str(value).lower()} "
+          f"({file}): leave the flag or argument out, or correct that file if it is wrong"
+        )
   return known
-
-
-def _contradiction_error(name: str, value: bool, source: str, other_value: bool, file: str) -> UserError:
-  setting, other_setting = (f"{name}={str(v).lower()}" for v in (value, other_value))
-  if source:
-    return UserError(
-      f"{source} says {setting}, but {file} says {other_setting}: a vocabulary is used as it was made: correct the "
-      "wrong file"
-    )
-  return UserError(
-    f"{setting} is given, but the vocabulary was made with {other_setting} ({file}): leave the flag or argument out, "
-    "or correct that file if it is wrong"
-  )
 
 
 def _directory(path: str) -> str:
   return path.rpartition("/")[0] or "."
 
 
-def _read_record(directory: str, vocabulary: str) -> Iterator[tuple[str, bool, str]]:
-  """Yields the settings that are recorded in the directory of a vocabulary or of weights: name, value and file."""
+def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any]]:
+  """Returns the file that records settings in the directory of a vocabulary or of weights, and its values.
+
+  The settings have the names of SETTINGS here.
+  """
   parent, _, name = directory.rpartition("/")
   exported_settings = files.join(parent or ".", _EXPORTED_SETTINGS)
   if name == _EXPORTED_ASSETS and files.exists(exported_settings):
-    yield from _read_switches(exported_settings, files.read_json(exported_settings, remedy=_REMEDY))
-    return
+    return exported_settings, files.read_json(exported_settings, remedy=_REMEDY)
   for folder in (directory, *run_directories(directory)):
-    for token_file in map(functools.partial(files.join, folder), _TOKEN_FILES):
+    for token_file in (files.join(folder, name) for name in _TOKEN_FILES):
       if files.exists(token_file):
         tokens = files.read_json(token_file, remedy=_REMEDY)
         is_map = token_file.endswith(_TOKEN_FILES[0])
@@ -175,30 +177,16 @@ def _read_record(directory: str, vocabulary: str) -> Iterator[tuple[str, bool, s
         data = file.read().replace(_NO_MAX_LENGTH, b"null")
       values = decode_object(huggingface_config, data, _REMEDY)
       _check_huggingface(huggingface_config, values, vocabulary)
-      yield from _read_switches(huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary))
-      return
+      return huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary)
     if files.exists(run_config):
       config = files.read_json(run_config, remedy=_REMEDY)
       values = config.get("data", {})  # Hugging Face's config.json has no "data"
       if not isinstance(values, dict):
         raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
       if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
-        values = {}  # earlier versions wrote this default also for shards of cased text
-      yield from _read_switches(run_config, values, "data.")
-      return
-
-
-def _read_switches(file: str, values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, bool, str]]:
-  """Yields name, value and file of settings. `section` is their path in the file, such as "data.", for messages.
-
-  They are checked here and not by msgspec, which may not be installed.
-  """
-  for name in SETTINGS:
-    value = values.get(name)
-    if isinstance(value, bool):
-      yield name, value, file
-    elif value is not None:
-      raise UserError(f"{file}: $.{section}{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
+        return run_config, {}  # earlier versions wrote this default also for shards of cased text
+      return run_config, values
+  return "", {}
 
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
@@ -212,12 +200,14 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
         f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
   special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
-  for token in (token for key in _ADDED_TOKENS for token in _listed(values, key)):
-    if token not in special_pieces and not _is_user_defined(token, vocabulary):
-      raise UserError(
-        f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
-        "in which it is a user-defined symbol"
-      )
+  for key in _ADDED_TOKENS:
+    tokens = values.get(key) or []
+    for token in map(_content, tokens.values() if isinstance(tokens, dict) else tokens):
+      if token not in special_pieces and not _is_user_defined(token, vocabulary):
+        raise UserError(
+          f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
+          "in which it is a user-defined symbol"
+        )
 
 
 def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str) -> Mapping[str, Any]:
@@ -245,13 +235,6 @@ def _is_user_defined(token: Any, vocabulary: str) -> bool:
   # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
   piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
   return re.search(piece, model, re.DOTALL) is not None
-
-
-def _listed(values: Mapping[str, Any], key: str) -> list[Any]:
-  tokens = values.get(key) or []
-  if isinstance(tokens, dict):
-    tokens = list(tokens.values())
-  return [_content(token) for token in (tokens if isinstance(tokens, list) else [tokens])]
 
 
 def _content(value: Any) -> Any:

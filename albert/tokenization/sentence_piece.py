@@ -33,14 +33,19 @@ import itertools
 import re
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
 
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
-from albert.tokenization.normalization import has_newer_characters, normalize_text, replacement
+from albert.tokenization.normalization import (
+  CharacterTable,
+  character_counts,
+  has_newer_characters,
+  normalize_text,
+  replacement,
+)
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   SENTENCE_PIECE_IDS,
@@ -52,6 +57,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   starts_word,
+  written_ranges,
 )
 
 # Field numbers of ModelProto, of its pieces, and of its trainer_spec.
@@ -65,9 +71,6 @@ _SCORE_UNIT = 2.0**-13
 _LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
 
 _find_words = re.compile(r"\S+").finditer
-_QUOTES = ("``", "''")
-_find_characters = re.compile(".", re.DOTALL).finditer
-_find_with_quotes = re.compile("``|''|.", re.DOTALL).finditer
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -114,24 +117,35 @@ class SentencePieceVocabulary(Vocabulary):
     (model,) = contents.values()
     try:
       original = _load_processor(model)
-      options = _TrainerOptions.from_model(model)
+      user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
       self.exact_model = with_exact_scores(model)
       self.processor = _load_processor(self.exact_model)
       self.pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
       # The model's normalization changes normal pieces in a text, but no user-defined symbols.
-      symbols = {symbol: f"{symbol} {symbol}x" for symbol in options.user_defined_symbols}
+      symbols = {symbol: f"{symbol} {symbol}x" for symbol in user_defined_symbols}
       protected = [s for s, text in symbols.items() if original.normalize(text) != self.processor.normalize(text)]
       if protected:
         self.exact_model = with_exact_scores(model, protected)
         self.processor = _load_processor(self.exact_model)
+    except UserError:  # of _trainer_options
+      raise
     except (RuntimeError, ValueError, IndexError, OverflowError, struct.error) as error:
       raise UserError(
         f"{self.file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote; a "
         "WordPiece vocabulary is recognized by a name that ends in .txt"
       ) from error
-    self._check_special_pieces()
-    options.check(self.file)
-    self.words_are_independent = options.words_are_independent(self.pieces)
+    for i, expected_piece in enumerate(SPECIAL_PIECES):
+      piece = self.pieces[i] if i < len(self.pieces) else "nothing"
+      has_expected_type = self.processor.is_unknown if i == UNK_ID else self.processor.is_control
+      if piece != expected_piece or not has_expected_type(i):
+        raise UserError(
+          f"{self.file}: id {i} is {piece!r}, not the control symbol {expected_piece!r}: "
+          "train the vocabulary with data_prep/train_vocab.py"
+        )
+    has_space_inside = any(
+      WORD_START in text for text in [*user_defined_symbols, *(piece[1:] for piece in self.pieces)]
+    )
+    self.words_are_independent = treats_words_alike and WORD_START in self.pieces and not has_space_inside
     self.comma_rule = CommaRule(self.processor, self.pieces, self.is_special)
     scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
     # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
@@ -177,22 +191,14 @@ class SentencePieceVocabulary(Vocabulary):
     return normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    texts_parts = (self.split_into_parts(self.normalize(text)) for text in texts)
+    parts_of_texts = [self.split_into_parts(self.normalize(text)) for text in texts]
     if self.max_part_chars <= MAX_CACHED_CHARS:
       ids_of_part = self._ids_of_part.__getitem__
-      return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in texts_parts]
-    parts: list[str] = []
-    ends = [0]
-    for text_parts in texts_parts:
-      parts += text_parts
-      ends.append(len(parts))
+      return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in parts_of_texts]
+    parts = list(itertools.chain.from_iterable(parts_of_texts))
     # One thread, because data preparation already runs one process on every core.
-    encoded: list[list[int]] = self.processor.encode(parts, out_type=int, num_threads=1)
-    encoded = self.comma_rule.apply(encoded, parts)
-    return [
-      encoded[start] if end - start == 1 else list(itertools.chain.from_iterable(encoded[start:end]))
-      for start, end in itertools.pairwise(ends)
-    ]
+    encoded = iter(self.comma_rule.apply(self.processor.encode(parts, out_type=int, num_threads=1), parts))
+    return [list(itertools.chain.from_iterable(itertools.islice(encoded, len(parts)))) for parts in parts_of_texts]
 
   @functools.cached_property
   def _ids_of_part(self) -> IdsOfWords:
@@ -208,27 +214,22 @@ class SentencePieceVocabulary(Vocabulary):
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Each of the pieces of a character's bytes has the range of the character."""
     normalized = self.normalize(text)
-    char_starts, char_ends = _origins(text, self.config)
-    assert len(char_starts) == len(normalized), "a character of the normalized text has no origin"
+    origins = _origins(text, self.config)
+    assert len(origins) == len(normalized), "a character of the normalized text has no origin"
     parts = self.split_into_parts(normalized)
-    part_starts: list[int] = []
-    end = 0
-    for part in parts:
-      part_starts.append(normalized.index(part, end))
-      end = part_starts[-1] + len(part)
     ids, lengths = self._encode_with_lengths(parts)
     if not ids:
       return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
-    written_starts, written_ends = self._written_characters(part_starts, parts)
+    positions, is_written = self._written_characters(normalized, parts)
     bounds = np.cumsum([0, *lengths])  # token i stands for the written characters bounds[i] to bounds[i + 1] - 1
-    if bounds[-1] != len(written_starts):
+    if bounds[-1] != is_written.sum():
       raise UserError(
         f"{self.file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
-        f"{len(written_starts)}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
+        f"{is_written.sum()}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
         "data_prep/train_vocab.py"
       )
-    # The range in `text` of each written character, and then of each token: from its first character to its last one.
-    starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
+    # A token's range goes from its first written character to its last one.
+    starts, ends = written_ranges(text, np.append(origins, len(text))[positions], is_written)
     last_end = ends[-1] if len(ends) else 0
     # A lone ▁ after the last character starts at last_end.
     token_starts = np.append(starts, last_end)[bounds[:-1]]
@@ -263,22 +264,25 @@ class SentencePieceVocabulary(Vocabulary):
     lengths = [len(surface) - surface.count(WORD_START) for surface in surfaces]
     return ids, lengths_with_bytes(self.character_bytes[ids], lengths)
 
-  def _written_characters(self, part_starts: list[int], parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the origin of each character, except spaces, that SentencePiece's own normalization writes.
+  def _written_characters(self, normalized: str, parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Finds what SentencePiece's own normalization writes for the parts of a normalized text.
 
     Returns:
-      The start and the end of the origin in the normalized text, int64, one value for each written character.
+      For each character that it writes, and for the end of each part: the position in the normalized text that it comes
+      from, int64; and whether it is no space, bool.
     """
-    written, offsets = zip(*self.processor.normalize(parts, with_offsets=True), strict=True)
+    part_starts: list[int] = []
+    end = 0
+    for part in parts:
+      part_starts.append(normalized.index(part, end))
+      end = part_starts[-1] + len(part)
     # SentencePiece gives an offset for each character of a part, and one more for the part's end. A space after each
     # part stands for the latter, so that characters and offsets have the same indices.
-    with_part_ends = "".join(f"{part} " for part in written)
-    is_character = _code_points(with_part_ends.replace(WORD_START, " ")) != ord(" ")
-    starts = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(part_starts, list(map(len, offsets)))
-    # If SentencePiece writes several characters for one, they have the same start. Their end is the next larger start,
-    # which searchsorted finds.
-    ends = np.append(starts, starts[-1])[np.searchsorted(starts, starts, side="right")]
-    return starts[is_character], ends[is_character]
+    written, offsets = zip(*self.processor.normalize(parts, with_offsets=True), strict=True)
+    with_part_ends = "".join(f"{part} " for part in written).replace(WORD_START, " ")
+    is_written = np.frombuffer(with_part_ends.encode("utf-32-le"), np.uint32) != ord(" ")
+    positions = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(part_starts, list(map(len, offsets)))
+    return positions, is_written
 
   def decode(self, ids: Sequence[int]) -> str:
     """Control symbols are left out, and <unk> becomes " ⁇ "."""
@@ -294,64 +298,36 @@ class SentencePieceVocabulary(Vocabulary):
     texts = [piece.removeprefix(WORD_START) for piece in self.pieces]
     return np.array([id_of_piece.get(text, i) if text else -1 for i, text in enumerate(texts)], np.int32)
 
-  def _check_special_pieces(self) -> None:
-    """Raises a UserError if the ids 0 to 4 are not the control symbols."""
-    for i, expected_piece in enumerate(SPECIAL_PIECES):
-      piece = self.pieces[i] if i < len(self.pieces) else "nothing"
-      has_expected_type = self.processor.is_unknown if i == UNK_ID else self.processor.is_control
-      if piece != expected_piece or not has_expected_type(i):
-        raise UserError(
-          f"{self.file}: id {i} is {piece!r}, not the control symbol {expected_piece!r}: "
-          "train the vocabulary with data_prep/train_vocab.py"
-        )
 
+def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
+  """Reads the options of SentencePiece's trainer that change how text is encoded. A model records them.
 
-class _TrainerOptions(NamedTuple):
-  """The options of SentencePiece's trainer that change how text is encoded. A model records them."""
+  Args:
+    file: the path of the model, for messages.
+    model: a serialized ModelProto. Its field 2 is the trainer_spec, field 3 the normalizer_spec.
 
-  treat_whitespace_as_suffix: bool
-  user_defined_symbols: list[str]
-  normalization_rules: str
-  add_dummy_prefix: bool
-  remove_extra_whitespaces: bool
-  escape_whitespaces: bool
+  Returns:
+    The user-defined symbols, and whether each word of a text is encoded as if it were a text of its own.
 
-  @classmethod
-  def from_model(cls, model: bytes) -> _TrainerOptions:
-    """Reads them from a serialized ModelProto. Its field 2 is the trainer_spec, field 3 the normalizer_spec."""
-    specs = {field.number: list(decode_fields(field.value)) for field in decode_fields(model) if field.number in (2, 3)}
-    trainer, normalizer = ({option.number: option.value for option in specs.get(number, ())} for number in (2, 3))
-    return cls(
-      trainer.get(24, b"\0") != b"\0",
-      [option.value.decode() for option in specs.get(2, ()) if option.number == 31],
-      normalizer.get(1, b"").decode(),
-      *(normalizer.get(number) != b"\0" for number in (3, 4, 5)),
-    )
-
-  def check(self, file: str) -> None:
-    """Raises a UserError if words cannot be found in text that is encoded with these options."""
-    option = ""
-    if self.normalization_rules == "user_defined":
-      option, reason = "--normalization_rule_tsv", "its rules may change spaces and symbols"
-    if not self.escape_whitespaces:
-      option, reason = "--escape_whitespaces=false", "its pieces have no ▁ for a space"
-    if self.treat_whitespace_as_suffix:
-      option, reason = "--treat_whitespace_as_suffix=true", "▁ is the end of a word, not its start"
-    if option:
+  Raises:
+    UserError: words cannot be found in text that is encoded with these options.
+  """
+  specs = {field.number: list(decode_fields(field.value)) for field in decode_fields(model) if field.number in (2, 3)}
+  trainer, normalizer = ({option.number: option.value for option in specs.get(number, ())} for number in (2, 3))
+  hide_words = {
+    "--treat_whitespace_as_suffix=true": trainer.get(24, b"\0") != b"\0",  # ▁ is the end of a word, not its start
+    "--escape_whitespaces=false": normalizer.get(5) == b"\0",  # the pieces have no ▁ for a space
+    "--normalization_rule_tsv": normalizer.get(1) == b"user_defined",  # its rules may change spaces and symbols
+  }
+  for option, is_used in hide_words.items():
+    if is_used:
       raise UserError(
-        f"{file}: trained with {option}: {reason}, so words cannot be told apart: train the vocabulary without this "
-        "option, or with data_prep/train_vocab.py"
+        f"{file}: trained with {option}, so words cannot be told apart: train the vocabulary without this option, or "
+        "with data_prep/train_vocab.py"
       )
-
-  def words_are_independent(self, pieces: Sequence[str]) -> bool:
-    """Returns whether SentencePiece gives each word the pieces that it has as a text of its own."""
-    return (
-      self.add_dummy_prefix
-      and self.remove_extra_whitespaces
-      and WORD_START in pieces
-      and not any(WORD_START in piece[1:] for piece in pieces)
-      and not any(WORD_START in symbol for symbol in self.user_defined_symbols)
-    )
+  add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
+  symbols = [option.value.decode() for option in specs.get(2, ()) if option.number == 31]
+  return symbols, add_dummy_prefix and remove_extra_whitespaces
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -388,7 +364,7 @@ class CommaRule:
     self.splits: dict[int, list[int]] = {
       i: self._split(piece)[0] for i, piece in enumerate(pieces) if ends_in_digit_comma(piece) and not is_special[i]
     }
-    self._ids_with_split = frozenset(self.splits)
+    self._ids_with_split = frozenset(self.splits)  # faster than the keys of the dict
 
   def apply(self, batch: list[list[int]], texts: list[str]) -> list[list[int]]:
     """Applies the rule to the ids of texts.
@@ -491,73 +467,21 @@ def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[
   return result
 
 
-def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Widens the ranges [C] of the first and the last character of each word of a text to the edges of the word."""
-  if not len(starts):
-    return starts, ends
-  word_starts, word_ends = np.array([word.span() for word in _find_words(text)], np.int64).T
-  # If one character was decomposed to several, they all get the end of the last of them. Its range may include dropped
-  # characters.
-  ends = ends[np.searchsorted(starts, starts, side="right") - 1]
-  # For each character: the index of its word, and the indices of the first and the last character of this word.
-  word_indices = np.searchsorted(word_starts, starts, side="right") - 1
-  first_of_word = np.searchsorted(word_indices, word_indices, side="left")
-  last_of_word = np.searchsorted(word_indices, word_indices, side="right") - 1
-  starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
-  ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
-  return starts, ends
+@functools.cache
+def _num_normalized(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+  """Returns a table with chr(n) for a character that becomes n characters in the normalized text."""
+
+  def number(code_point: int) -> str:
+    if chr(code_point).isspace():
+      return chr(0)
+    return chr(len(replacement(code_point, do_lower_case=do_lower_case, keep_accents=keep_accents)))
+
+  return CharacterTable(number)
 
 
-def _code_points(text: str) -> np.ndarray:
-  return np.frombuffer(text.encode("utf-32-le"), np.uint32)
-
-
-def _origins(text: str, config: TokenizerConfig) -> tuple[np.ndarray, np.ndarray]:
-  """Returns, for each character of the normalized text, the start and the end [C] of its range in the text."""
-  starts: list[int] = []
-  ends: list[int] = []
-  previous_end = None
-  for word in _find_words(text):
-    start, end = word.span()
-    if previous_end is not None:  # the whitespace between two words becomes one space
-      starts.append(previous_end)
-      ends.append(start)
-    previous_end = end
-    characters = word.group()
-    if characters.isascii() and not (config.convert_quotes and any(quotes in characters for quotes in _QUOTES)):
-      starts.extend(range(start, end))
-      ends.extend(range(start + 1, end + 1))
-    else:
-      word_starts, word_ends = _word_origins(characters, config)
-      starts.extend(start + start_in_word for start_in_word in word_starts)
-      ends.extend(start + end_in_word for end_in_word in word_ends)
-  return np.array(starts, np.int64), np.array(ends, np.int64)
-
-
-def _word_origins(word: str, config: TokenizerConfig) -> tuple[list[int], list[int]]:
-  """Returns the `_origins` of one word, counted from its start.
-
-  A combining character is dropped. It counts as part of the character before it, or at the start of a word as part of
-  the character after it.
-  """
-  starts: list[int] = []
-  ends: list[int] = []
-  start = 0  # where the range of the next normalized character starts
-  num_previous = 0  # number of normalized characters that the last character became
-  for match in (_find_with_quotes if config.convert_quotes else _find_characters)(word):
-    text, end = match.group(), match.end()
-    num_normalized = 1 if text in _QUOTES else _num_normalized(text, config.do_lower_case, config.keep_accents)
-    if num_normalized:
-      starts += [start] * num_normalized
-      ends += [end] * num_normalized
-      start, num_previous = end, num_normalized
-    elif starts:  # a combining character after another character
-      ends[-num_previous:] = [end] * num_previous
-      start = end
-  return starts, ends
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _num_normalized(character: str, do_lower_case: bool, keep_accents: bool) -> int:
-  """Returns the number of characters that a character becomes in the normalized text."""
-  return len(replacement(ord(character), do_lower_case=do_lower_case, keep_accents=keep_accents))
+def _origins(text: str, config: TokenizerConfig) -> np.ndarray:
+  """Returns, for each character of the normalized text, the index of the character that it comes from, int64 [C]."""
+  table = _num_normalized(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
+  counts = character_counts(text, table, convert_quotes=config.convert_quotes)
+  counts[[word.end() for word in _find_words(text)][:-1]] = 1  # the whitespace between two words becomes one space
+  return np.repeat(np.arange(len(text)), counts)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -33,16 +32,15 @@ from albert.tokenization.graph import (
   GraphTokenizer,
   RaggedTokensWithOffsets,
   Replacements,
-  Runs,
   begins_run,
   count_before,
   decode_utf8,
-  ends_run,
   lower,
   replacement_tables,
   second_quotes,
   utf8_sizes,
   white_space,
+  written_ranges,
 )
 from albert.tokenization.normalization import replacement
 from albert.tokenization.sentence_piece import SentencePieceVocabulary, lengths_with_bytes
@@ -89,20 +87,13 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     model = vocabulary.exact_model if has_bytes else vocabulary.exact_model + _BYTE_PIECES
     self._sentencepiece = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
     splits = vocabulary.comma_rule.splits
-    self._comma_replacements = Replacements.from_rows(splits.values())
+    self._comma_replacements = Replacements(splits.values())
     # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
     self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
 
-  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """Normalizes texts, string [B], like `Tokenizer.normalize`.
-
-    Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
-    """
-    return tf.strings.unicode_encode(self._to_normalized_code_points(texts), "UTF-8")
-
-  def _to_normalized_code_points(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
+  def normalize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Normalizes texts, string [B], like `Tokenizer.normalize`; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
@@ -144,7 +135,7 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     ), first
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    words = self._split_words(self._to_normalized_code_points(texts))
+    words = self._split_words(self.normalize(texts))
     ids, _ = self._join_unknown(self._sentencepiece.tokenize(words.flat_values))
     return self._comma_replacements(*self._by_text(ids, words))
 
@@ -157,47 +148,31 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False), sequence_indices
 
 
-class _Origins(NamedTuple):
-  """The origins of the written characters in the original texts.
+def _ranges_of_tokens(
+  written: tuple[tf.Tensor, tf.Tensor, tf.Tensor], first: tf.Tensor, lengths: tf.Tensor, text_indices: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Computes the ranges of tokens in their texts.
 
-  Attributes:
-    starts, ends: int32 [N], range of each character's origin in its text.
-    text_indices: int32 [N], index of each character's text.
+  Args:
+    written: the ranges and the texts of the written characters, see written_ranges.
+    first: int32 [T], index of each token's first written character.
+    lengths: int32 [T], number of written characters of each token; 0 for a token of space.
+    text_indices: int32 [T], index of each token's text.
+
+  Returns:
+    starts, ends: int32 [T].
   """
-
-  starts: tf.Tensor
-  ends: tf.Tensor
-  text_indices: tf.Tensor
-
-  def of_tokens(self, first: tf.Tensor, lengths: tf.Tensor, text_indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the ranges of tokens in their texts.
-
-    Args:
-      first: int32 [T], index of each token's first written character.
-      lengths: int32 [T], number of written characters of each token; 0 for a token of space.
-      text_indices: integers [T], index of each token's text.
-
-    Returns:
-      starts, ends: int32 [T].
-    """
-    # A character that belongs to no text (text index -1) is added before the first one and after the last one. So
-    # written character n has index n + 1 in the padded origins.
-    padded = _Origins(_pad(self.starts, 0), _pad(self.ends, 0), _pad(self.text_indices, -1))
-    token_texts = tf.cast(text_indices, tf.int32)
-    last_index = tf.minimum(first + lengths, tf.size(self.text_indices))
-    # A token of space has no written character. It ends where the character before it ends, and starts where the
-    # character after it starts, if these belong to the same text.
-    ends = tf.where(tf.gather(padded.text_indices, last_index) == token_texts, tf.gather(padded.ends, last_index), 0)
-    first_index = tf.minimum(first + 1, tf.size(self.text_indices) + 1)
-    starts = tf.where(
-      tf.gather(padded.text_indices, first_index) == token_texts, tf.gather(padded.starts, first_index), ends
-    )
-    return starts, ends
-
-
-def _pad(values: tf.Tensor, padding: int) -> tf.Tensor:
-  """Adds a value before the first and after the last of some values."""
-  return tf.concat([[padding], values, [padding]], axis=0)
+  # A character that belongs to no text (text index -1) is added before the first one and after the last one. So written
+  # character n has index n + 1 here.
+  starts, ends, texts = (
+    tf.concat([[padding], values, [padding]], axis=0) for values, padding in zip(written, (0, 0, -1), strict=True)
+  )
+  last_index = tf.minimum(first + lengths, tf.size(texts) - 2)
+  first_index = tf.minimum(first + 1, tf.size(texts) - 1)
+  # A token of space has no written character. It ends where the character before it ends, and starts where the
+  # character after it starts, if these belong to the same text.
+  ends = tf.where(tf.gather(texts, last_index) == text_indices, tf.gather(ends, last_index), 0)
+  return tf.where(tf.gather(texts, first_index) == text_indices, tf.gather(starts, first_index), ends), ends
 
 
 @functools.lru_cache(maxsize=1)
@@ -212,7 +187,7 @@ def _unwritten(model: bytes) -> CodePointTable:
   class_of = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
   normalized = processor.normalize([f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES])
   normalized_characters = zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True)
-  return CodePointTable.from_items((c, class_of[text]) for c, text in normalized_characters if text in class_of)
+  return CodePointTable((c, class_of[text]) for c, text in normalized_characters if text in class_of)
 
 
 class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
@@ -239,12 +214,12 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
     splits = vocabulary.comma_rule.splits.values()
-    self._comma_lengths = Replacements.from_rows([counts[ids].tolist() for ids in splits])
+    self._comma_lengths = Replacements([counts[ids].tolist() for ids in splits])
     advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
-    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
+    self._comma_starts = Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    words = self._split_words(self._to_normalized_code_points(texts))  # [B, (words)]
+    words = self._split_words(self.normalize(texts))  # [B, (words)]
     # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
     ids, first = self._join_unknown(ids)  # [W, (T)]
@@ -262,92 +237,41 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
 
     starts = to_characters(tf.gather(byte_starts.flat_values, first[:-1]))
     ends = to_characters(tf.gather(byte_ends.flat_values, first[1:] - 1))
-    ends = self._share_ends_of_characters(ids.flat_values, ends)
+    # Each byte of a character gets the end of the last one; SentencePiece gives the others an empty range.
+    continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids.flat_values) == 0
+    characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
+    ends = tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
     # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
     min_lengths = tf.gather(tf.constant(self._min_lengths), ids.flat_values)
     lengths = tf.maximum(ends - starts, min_lengths)
-    ids, starts, lengths = self._apply_comma_rule(*self._by_text(ids, words), starts, lengths)
-    starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
+    # The comma rule replaces each token by a sequence of tokens.
+    ids, sequences = self._by_text(ids, words)
+    num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), sequences)  # for each token
+    starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(starts)), sequences).flat_values
+    starts = tf.repeat(starts, num_new_tokens) + starts_in_token
+    lengths = self._comma_lengths(ids.with_flat_values(lengths), sequences).flat_values
+    ids = self._comma_replacements(ids, sequences)
+    text_indices = tf.cast(ids.value_rowids(), tf.int32)
+    starts, ends = _ranges_of_tokens(self._written_ranges(texts), starts, lengths, text_indices)
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
-  def _share_ends_of_characters(self, ids: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Gives each byte of a character the end of the last one; SentencePiece gives the others an empty range."""
-    continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids) == 0
-    characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
-    return tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
-
-  def _apply_comma_rule(
-    self, ids: tf.RaggedTensor, sequence_indices: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor
-  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Applies the comma rule to tokens.
-
-    Args:
-      ids: int32 [B, (T)].
-      sequence_indices: int32 [T], index of the sequence that replaces each token.
-      starts: int32 [T], index of each token's first written character.
-      lengths: int32 [T], number of written characters of each token.
-
-    Returns:
-      The new ids, starts and lengths.
-    """
-    num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), sequence_indices)  # for each token
-    starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), sequence_indices)
-    new_starts = tf.repeat(starts, num_new_tokens) + starts_in_token.flat_values
-    new_lengths = self._comma_lengths(ids.with_flat_values(lengths), sequence_indices).flat_values
-    return self._comma_replacements(ids, sequence_indices), new_starts, new_lengths
-
-  def _origins(self, texts: tf.Tensor) -> _Origins:
-    """Computes the origins of the written characters of texts, string [B]."""
+  def _written_ranges(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the ranges of what SentencePiece's normalization writes for texts, string [B], see written_ranges."""
     ragged = decode_utf8(texts)
     code_points = ragged.flat_values  # [C]
-    text_indices = tf.cast(ragged.value_rowids(), tf.int32)
-    same_text = text_indices[1:] == text_indices[:-1]
-    is_in_word = white_space()(code_points) == 0
-    words = Runs.of(is_in_word, same_text)
-    num_written, num_spaces = self._count_written(code_points, is_in_word, same_text)
-    # A dropped character counts as part of the character before it in its word, so each remaining character ends where
-    # the next one begins.
-    positions = tf.reshape(tf.where(num_written + num_spaces > 0), [-1])
-    next_positions = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
-    is_written = tf.gather(num_written, positions) > 0
-    positions, next_positions = (tf.boolean_mask(values, is_written) for values in (positions, next_positions))
-    starts, ends = tf.cast(positions, tf.int32), tf.cast(next_positions, tf.int32)
-    counts, word_indices, texts_of_starts = (
-      tf.gather(values, positions) for values in (num_written, words.indices, text_indices)
-    )
-    # At the edges of a word, dropped characters and characters that are replaced by a space count as part of the
-    # nearest written character.
-    same_word = word_indices[1:] == word_indices[:-1]
-    all_true = tf.ones_like(word_indices, tf.bool)
-    starts = tf.where(begins_run(all_true, same_word), tf.gather(words.starts, word_indices), starts)
-    ends = tf.where(ends_run(all_true, same_word), tf.gather(words.ends, word_indices), ends)
-    shift = tf.gather(tf.cast(ragged.row_starts(), tf.int32), texts_of_starts)  # from all texts to the text
-    return _Origins(*(tf.repeat(values, counts) for values in (starts - shift, ends - shift, texts_of_starts)))
-
-  def _count_written(
-    self, code_points: tf.Tensor, is_in_word: tf.Tensor, same_text: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts what SentencePiece's normalization writes for each character of the original texts.
-
-    Args:
-      code_points: int32 [C].
-      is_in_word: bool [C], False for whitespace.
-      same_text: bool [C - 1], whether a character and the next one are in the same text.
-
-    Returns:
-      The numbers of written characters and of spaces, int32 [C].
-    """
     index_of, replacements = self._tables
     indices = index_of(code_points)
     counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
     if self.config.convert_quotes:  # `` and '' become one character
-      counts = tf.where(second_quotes(code_points, same_text), 0, counts)
-    counts = tf.where(is_in_word, counts, 0)  # of characters in the normalized text
+      counts = tf.where(second_quotes(ragged), 0, counts)
+    counts = tf.where(white_space()(code_points) == 0, counts, 0)  # of characters in the normalized text
     in_words = tf.boolean_mask(code_points, counts > 0)
-    ragged = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
-    normalized = replacements(ragged, index_of(in_words)).flat_values
+    ragged_words = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
+    normalized = replacements(ragged_words, index_of(in_words)).flat_values
     classes = self._unwritten(normalized)
     owners = tf.repeat(tf.range(tf.size(counts)), counts)  # the index in `code_points` of each normalized character
-    num_written = tf.math.unsorted_segment_sum(tf.cast(classes == 0, tf.int32), owners, tf.size(counts))
-    num_spaces = tf.math.unsorted_segment_sum(tf.cast(classes == _SPACE, tf.int32), owners, tf.size(counts))
-    return num_written, num_spaces
+    num_written, num_spaces = (
+      tf.math.unsorted_segment_sum(tf.cast(classes == value, tf.int32), owners, tf.size(counts))
+      for value in (0, _SPACE)
+    )
+    return written_ranges(ragged, num_written, num_spaces)

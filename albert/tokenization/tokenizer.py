@@ -42,7 +42,8 @@ _CLASSES = {
 class Tokenizer:
   """Converts text to ids with a vocabulary: a SentencePiece model, or one of another kind.
 
-  The name of the file says which kind it is, see `open_vocabulary`.
+  A file whose name ends in .txt, such as vocab.txt, is a WordPiece vocabulary; one whose name ends in .json
+  (tokenizer.json, or vocab.json with merges.txt) a byte-level BPE vocabulary; any other file is a SentencePiece model.
 
   Text never yields special tokens: "[CLS]" in a text does not become the id of [CLS].
 
@@ -97,7 +98,12 @@ class Tokenizer:
 
   def _open(self, config: TokenizerConfig) -> None:
     self.config, self.model_file = config, config.model_file
-    self.vocabulary = open_vocabulary(config)
+    if config.model_file.endswith("merges.txt"):
+      raise UserError(
+        f"{config.model_file}: has only the merges of a byte-level BPE vocabulary: give the vocab.json beside it"
+      )
+    contents = read_vocabulary_files(config.model_file)
+    self.vocabulary: Vocabulary = pkgutil.resolve_name(_CLASSES[kind_of(config.model_file)])(config, contents)
     self.sha256, self.special_ids = self.vocabulary.sha256, self.vocabulary.special_ids
     self.pieces, self.vocab_size = self.vocabulary.pieces, len(self.vocabulary.pieces)
     # The absolute path, for pickling: the process may have another working directory then.
@@ -284,26 +290,6 @@ def check_texts(texts: Iterable[str], name: str) -> list[str]:
     if not isinstance(text, str):
       raise UserError(f"{name}[{index}] is {format_value(text)}, of type {type(text).__name__}: give texts only")
   return text_list
-
-
-def open_vocabulary(config: TokenizerConfig) -> Vocabulary:
-  """Reads a vocabulary.
-
-  A file whose name ends in .txt, such as vocab.txt, is a WordPiece vocabulary; one whose name ends in .json
-  (tokenizer.json, or vocab.json with merges.txt) a byte-level BPE vocabulary; any other file is a SentencePiece model.
-
-  Args:
-    config: the file and the normalization.
-
-  Raises:
-    UserError: the file is missing, or is not a vocabulary of the kind that its name says.
-  """
-  path = config.model_file
-  if path.endswith("merges.txt"):
-    raise UserError(f"{path}: has only the merges of a byte-level BPE vocabulary: give the vocab.json beside it")
-  contents = read_vocabulary_files(path)
-  vocabulary: Vocabulary = pkgutil.resolve_name(_CLASSES[kind_of(path)])(config, contents)
-  return vocabulary
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:

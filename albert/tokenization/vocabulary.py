@@ -143,10 +143,38 @@ class TokensWithOffsets(NamedTuple):
     return cls(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
 
 
+def written_ranges(text: str, origins: np.ndarray, is_written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the range of a text that each written character stands for; `graph.written_ranges` does so in a graph.
+
+  A dropped character counts as part of the written one before it in its word. At the edges of a word (words are
+  separated by whitespace), what is dropped or replaced by spaces counts as part of the nearest written character.
+
+  Args:
+    text: the text.
+    origins: int64 [C], the index of the character that each written character or space comes from, ascending.
+    is_written: bool [C], False for spaces.
+
+  Returns:
+    starts, ends: int64 [written characters]. Those with the same origin have the same end.
+  """
+  ends = np.append(origins, len(text))[np.searchsorted(origins, origins, side="right")]  # the next larger origin
+  starts, ends = origins[is_written], ends[is_written]
+  if not len(starts):
+    return starts, ends
+  word_starts, word_ends = np.array([word.span() for word in re.finditer(r"\S+", text)], np.int64).T
+  # For each character: the index of its word, and the indices of the first and the last character of this word.
+  word_indices = np.searchsorted(word_starts, starts, side="right") - 1
+  first_of_word = np.searchsorted(word_indices, word_indices, side="left")
+  last_of_word = np.searchsorted(word_indices, word_indices, side="right") - 1
+  starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
+  ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
+  return starts, ends
+
+
 class Vocabulary(abc.ABC):
   """A vocabulary and its rules: how text becomes ids, and which pieces start a word.
 
-  `albert.tokenization.tokenizer.open_vocabulary` makes the kind that belongs to a file.
+  `albert.tokenization.tokenizer.Tokenizer` makes the kind that belongs to a file.
 
   Args:
     config: the file and the normalization.
@@ -343,13 +371,12 @@ def find_vocabulary(directory: str) -> str | None:
 
 def vocabulary_in(directory: str) -> str | None:
   """Returns the path of the vocabulary in a directory; None if it has none. See find_vocabulary."""
-  paths = (files.join(directory, name) for name in NAMES)
-  return next((path for path in paths if files.exists(path) and _can_be_vocabulary(path)), None)
-
-
-def _can_be_vocabulary(path: str) -> bool:
-  """Returns False for a tokenizer.json without merges, which Hugging Face writes for models of other kinds."""
-  if not path.endswith(_TOKENIZER):
-    return True
-  with files.open_file(path) as file:
-    return b'"merges"' in file.read()
+  for path in (files.join(directory, name) for name in NAMES):
+    if files.exists(path):
+      if not path.endswith(_TOKENIZER):
+        return path
+      # Hugging Face writes a tokenizer.json without merges for models of other kinds.
+      with files.open_file(path) as file:
+        if b'"merges"' in file.read():
+          return path
+  return None

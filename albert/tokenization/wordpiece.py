@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.io.text import format_value
-from albert.tokenization.normalization import CharacterTable, has_newer_characters, lower
+from albert.io.text import decode_utf8, format_value
+from albert.tokenization.normalization import CharacterTable, character_counts, has_newer_characters, lower
 from albert.tokenization.vocabulary import (
   IdsOfWords,
   SpecialIds,
@@ -27,6 +27,7 @@ from albert.tokenization.vocabulary import (
   TokensWithOffsets,
   Vocabulary,
   is_written_without_spaces,
+  written_ranges,
 )
 
 CONTINUES_WORD = "##"
@@ -34,8 +35,6 @@ CONTINUES_WORD = "##"
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
 MAX_WORD_CHARS = 200
-_find_chunks = re.compile(r"\S+").finditer
-_find_characters = re.compile("``|''|.", re.DOTALL).finditer  # where quotes are converted
 _is_unused = re.compile(r"\[unused\d+\]").fullmatch
 # Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
 # extensions that the original code lists).
@@ -101,10 +100,9 @@ class WordPieceVocabulary(Vocabulary):
     return " ".join(self._split_words(text))
 
   def _split_words(self, text: str) -> list[str]:
-    return split_words(self._convert_quotes(text), **self._switches)
-
-  def _convert_quotes(self, text: str) -> str:
-    return text.replace("``", '"').replace("''", '"') if self.config.convert_quotes else text
+    if self.config.convert_quotes:
+      text = text.replace("``", '"').replace("''", '"')
+    return split_words(text, **self._switches)
 
   def _cut(self, word: str) -> list[int]:
     """Returns the ids of a word: from its start on, always the longest piece that fits; [UNK] if there is none."""
@@ -134,11 +132,9 @@ class WordPieceVocabulary(Vocabulary):
     A dropped character belongs to the token before it, and at the start of a word (words are separated by whitespace)
     to the token after it.
     """
-    converted = self._convert_quotes(text)
-    words, origins = split_words_with_origins(converted, **self._switches)
     ids: list[int] = []
     lengths: list[int] = []  # how many characters of its word each piece stands for
-    for word in words:
+    for word in self._split_words(text):
       word_ids = self._ids_of_word[word]
       ids += word_ids
       if len(word_ids) == 1:  # also [UNK], which stands for a whole word
@@ -147,10 +143,9 @@ class WordPieceVocabulary(Vocabulary):
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
       return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
-    starts, ends = _character_ranges(converted, np.array(origins, np.int64))
-    if converted != text:
-      original = np.array([match.span() for match in _find_characters(text)], np.int64)
-      starts, ends = original[starts, 0], original[ends - 1, 1]
+    counts = character_counts(text, num_written(**self._switches), convert_quotes=self.config.convert_quotes)
+    origins = np.repeat(np.arange(len(text)), counts)  # the character that each written character comes from
+    starts, ends = written_ranges(text, origins, np.ones(len(origins), bool))
     limits = np.cumsum(lengths)
     return TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
 
@@ -166,14 +161,8 @@ class WordPieceVocabulary(Vocabulary):
 
 def _read_pieces(path: str, content: bytes) -> dict[str, int]:
   """Returns the id of each piece, after checking that the special ones are among them."""
-  try:
-    lines = content.decode("utf-8").removesuffix("\n").split("\n")
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
-    raise UserError(
-      f"{path}, line {line}: not UTF-8, so it is no WordPiece vocabulary: give a file with a piece on each line; the "
-      "name of a SentencePiece model ends in .model"
-    ) from error
+  remedy = "give a WordPiece vocabulary with a piece on each line; the name of a SentencePiece model ends in .model"
+  lines = decode_utf8(path, content, remedy).removesuffix("\n").split("\n")
   id_of_piece: dict[str, int] = {}
   for index, text in enumerate(lines):
     piece = text.removesuffix("\r")
@@ -192,27 +181,6 @@ def _read_pieces(path: str, content: bytes) -> dict[str, int]:
         f"{', '.join(SPECIAL_PIECES)}"
       )
   return id_of_piece
-
-
-def _character_ranges(text: str, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the range of the text that each written character stands for.
-
-  Args:
-    text: the text.
-    origins: int64 [C], the index in the text of the character that each written character comes from, ascending.
-
-  Returns:
-    starts, ends: int64 [C]. A range ends where the range of the next character of the same word begins, so that it
-    includes the dropped characters between them.
-  """
-  word_starts, word_ends = np.array([word.span() for word in _find_chunks(text)], np.int64).T
-  word_indices = np.searchsorted(word_starts, origins, side="right") - 1
-  is_first = np.append(True, word_indices[1:] != word_indices[:-1])
-  first_origin = np.maximum.accumulate(np.where(is_first, origins, -1))  # of the word's first written characters
-  starts = np.where(origins == first_origin, word_starts[word_indices], origins)
-  # Of several characters with the same origin, the end is the next greater origin.
-  following = np.append(origins, len(text))[np.searchsorted(origins, origins, side="right")]
-  return starts, np.minimum(following, word_ends[word_indices])
 
 
 def is_newer(character: str) -> bool:
@@ -290,30 +258,13 @@ def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -
   return (_sort_marks_in(_sort_marks, text) if strip_accents else text).split()
 
 
-def split_words_with_origins(
-  text: str, *, do_lower_case: bool, keep_accents: bool = False
-) -> tuple[list[str], list[int]]:
-  """Cuts a text as `split_words` does, and says where each character of a word comes from.
+@functools.cache
+def num_written(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+  """Returns a table with chr(n) for a character that becomes n characters of words in `split_words`."""
+  split = _SPLIT[do_lower_case and not keep_accents]
 
-  Returns:
-    The words, and for each of their characters, one word after the other, the index of a character in `text`.
-  """
-  kept = [(index, clean(character)) for index, character in enumerate(text)]
-  kept = [(index, character) for index, character in kept if character]
-  cleaned = "".join(character for _, character in kept)
-  lowered = lower(cleaned) if do_lower_case else cleaned
-  strip_accents = do_lower_case and not keep_accents
-  written: list[str] = []
-  origins: list[int] = []
-  position = 0  # in `lowered`
-  for index, character in kept:
-    length = len(lower(character)) if do_lower_case else 1
-    for lowered_character in lowered[position : position + length]:
-      replacement = _SPLIT[strip_accents][ord(lowered_character)]
-      written.append(replacement)
-      origins += [index] * sum(not c.isspace() for c in replacement)
-    position += length
-  joined = "".join(written)
-  if strip_accents:
-    joined = _sort_marks_in(_sort_marks, joined)
-  return joined.split(), origins
+  def number(code_point: int) -> str:
+    cleaned = clean(chr(code_point))
+    return chr(len("".join((lower(cleaned) if do_lower_case else cleaned).translate(split).split())))
+
+  return CharacterTable(number)

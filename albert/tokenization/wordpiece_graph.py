@@ -24,14 +24,13 @@ from albert.tokenization.graph import (
   GraphTokenizer,
   RaggedTokensWithOffsets,
   Replacements,
-  Runs,
   begins_run,
   count_before,
   decode_utf8,
   lower,
   replacement_tables,
   second_quotes,
-  white_space,
+  written_ranges,
 )
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
@@ -50,15 +49,11 @@ class _Words(NamedTuple):
     strings: string [W], UTF-8; `_TOO_LONG` for a word of more than MAX_WORD_CHARS characters.
     splits: int64 [B + 1], text b has the words splits[b] to splits[b + 1] - 1.
     lengths: int32 [W], the characters of each word.
-    origins: int32 [characters of all words], the index of the character of the text that each comes from.
-    text_indices: int32 [characters of all words], its text.
   """
 
   strings: tf.Tensor
   splits: tf.Tensor
   lengths: tf.Tensor
-  origins: tf.Tensor
-  text_indices: tf.Tensor
 
 
 @functools.cache
@@ -66,7 +61,7 @@ def _clean_classes() -> CodePointTable:
   """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece.clean` drops or makes spaces."""
   class_of = {"": _DROPPED, " ": _SPACE}
   cleaned = ((c, wordpiece.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
-  return CodePointTable.from_items((c, class_of[text]) for c, text in cleaned if text in class_of)
+  return CodePointTable((c, class_of[text]) for c, text in cleaned if text in class_of)
 
 
 @functools.cache
@@ -82,7 +77,14 @@ def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[CodePointTable
 
 @functools.cache
 def _combining_classes() -> CodePointTable:
-  return CodePointTable.from_items(wordpiece.SORTED_MARKS.items())
+  return CodePointTable(wordpiece.SORTED_MARKS.items())
+
+
+@functools.cache
+def _num_written(*, do_lower_case: bool, keep_accents: bool) -> CodePointTable:
+  """Returns a table of how many characters of words each character becomes, minus one; see `wordpiece.num_written`."""
+  table = wordpiece.num_written(do_lower_case=do_lower_case, keep_accents=keep_accents)
+  return CodePointTable((c, ord(table[c]) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
 
 
 class WordPieceGraphTokenizer(GraphTokenizer):
@@ -116,7 +118,7 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)
     lengths = tf.where(lengths == 0, tf.gather(words.lengths, tf.cast(ids.value_rowids(), tf.int32)), lengths)
     limits = tf.cumsum(lengths)
-    starts, ends = _character_ranges(code_points, words)
+    starts, ends = self._character_ranges(code_points)
     splits = tf.gather(ids.row_splits, words.splits)
     batch = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
     token_starts, token_ends = tf.gather(starts, limits - lengths), tf.gather(ends, limits - 1)
@@ -124,38 +126,36 @@ class WordPieceGraphTokenizer(GraphTokenizer):
 
   def _split_words(self, code_points: tf.RaggedTensor) -> _Words:
     """Cuts texts, code points [B, (characters)], into words as `wordpiece.split_words` does."""
-    row_starts = tf.gather(code_points.row_starts(), code_points.value_rowids())
-    origins = tf.range(tf.size(code_points.flat_values)) - tf.cast(row_starts, tf.int32)
     if self.config.convert_quotes:
-      code_points, origins = _convert_quotes(code_points, origins)
+      flat, is_second = code_points.flat_values, second_quotes(code_points)
+      is_first = tf.concat([is_second[1:], [False]], axis=0)[: tf.size(flat)]
+      code_points = _keep(code_points.with_flat_values(tf.where(is_first, ord('"'), flat)), ~is_second)
     classes = _clean_classes()(code_points.flat_values)
     spaced = tf.where(classes == _SPACE, ord(" "), code_points.flat_values)
-    code_points, origins = _keep(code_points.with_flat_values(spaced), origins, classes != _DROPPED)
+    code_points = _keep(code_points.with_flat_values(spaced), classes != _DROPPED)
     if self.config.do_lower_case:
       code_points = lower(code_points)
     strip_accents = self.config.do_lower_case and not self.config.keep_accents
     split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case, strip_accents=strip_accents)
-    sequences = split_indices(code_points.flat_values)
-    origins = tf.repeat(origins, tf.gather(tf.constant(replacements.lengths), sequences))
-    code_points = replacements(code_points, sequences)
+    code_points = replacements(code_points, split_indices(code_points.flat_values))
     if strip_accents:
       code_points = code_points.with_flat_values(_sort_marks(code_points.flat_values))
-    return _find_words(code_points, origins)
+    return _find_words(code_points)
+
+  def _character_ranges(self, code_points: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the range of its text that each character of the words of texts stands for."""
+    table = _num_written(do_lower_case=self.config.do_lower_case, keep_accents=self.config.keep_accents)
+    num_written = table(code_points.flat_values) + 1
+    if self.config.convert_quotes:
+      num_written = tf.where(second_quotes(code_points), 0, num_written)
+    starts, ends, _ = written_ranges(code_points, num_written)
+    return starts, ends
 
 
-def _keep(values: tf.RaggedTensor, origins: tf.Tensor, is_kept: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-  """Keeps some values of rows, and their origins."""
+def _keep(values: tf.RaggedTensor, is_kept: tf.Tensor) -> tf.RaggedTensor:
+  """Keeps some values of rows."""
   splits = tf.gather(count_before(is_kept), values.row_splits)
-  kept = tf.RaggedTensor.from_row_splits(tf.boolean_mask(values.flat_values, is_kept), splits, validate=False)
-  return kept, tf.boolean_mask(origins, is_kept)
-
-
-def _convert_quotes(code_points: tf.RaggedTensor, origins: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-  """Replaces `` and '' by "."""
-  flat, text_indices = code_points.flat_values, code_points.value_rowids()
-  is_second = second_quotes(flat, text_indices[1:] == text_indices[:-1])
-  is_first = tf.concat([is_second[1:], [False]], axis=0)[: tf.size(flat)]
-  return _keep(code_points.with_flat_values(tf.where(is_first, ord('"'), flat)), origins, ~is_second)
+  return tf.RaggedTensor.from_row_splits(tf.boolean_mask(values.flat_values, is_kept), splits, validate=False)
 
 
 def _sort_marks(code_points: tf.Tensor) -> tf.Tensor:
@@ -170,13 +170,8 @@ def _sort_marks(code_points: tf.Tensor) -> tf.Tensor:
   return tf.cond(tf.reduce_any(classes > 0), sort, lambda: tf.identity(code_points))
 
 
-def _find_words(code_points: tf.RaggedTensor, origins: tf.Tensor) -> _Words:
-  """Finds the words of texts: the characters between spaces.
-
-  Args:
-    code_points: int32 [B, (characters)].
-    origins: int32, the index of the character of the text that each comes from.
-  """
+def _find_words(code_points: tf.RaggedTensor) -> _Words:
+  """Finds the words of texts, int32 [B, (characters)]: the characters between spaces."""
   flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
   # Before each character, and at the end: how many words have begun.
@@ -187,38 +182,4 @@ def _find_words(code_points: tf.RaggedTensor, origins: tf.Tensor) -> _Words:
   lengths = tf.cast(words.row_lengths(), tf.int32)
   # A long word is not encoded: its bytes are not needed.
   strings = tf.where(lengths > MAX_WORD_CHARS, _TOO_LONG, tf.strings.unicode_encode(words, "UTF-8"))
-  return _Words(
-    strings=strings,
-    splits=tf.gather(num_begun, code_points.row_splits),
-    lengths=lengths,
-    origins=tf.boolean_mask(origins, ~is_space),
-    text_indices=tf.boolean_mask(text_indices, ~is_space),
-  )
-
-
-def _character_ranges(code_points: tf.RaggedTensor, words: _Words) -> tuple[tf.Tensor, tf.Tensor]:
-  """Returns the range of its text that each character of the words stands for.
-
-  Args:
-    code_points: the texts, int32 [B, (characters)].
-    words: their words.
-
-  Returns:
-    starts, ends: int32, see `albert.tokenization.wordpiece`.
-  """
-  flat = code_points.flat_values
-  text_indices = tf.cast(code_points.value_rowids(), tf.int32)
-  text_starts = tf.cast(code_points.row_splits, tf.int32)
-  # Words between whitespace, of all texts.
-  chunks = Runs.of(white_space()(flat) == 0, text_indices[1:] == text_indices[:-1])
-  origins = words.origins + tf.gather(text_starts, words.text_indices)  # positions in `flat`, ascending
-  word_indices = tf.gather(chunks.indices, origins)
-  # Characters that come from the first written character of a word start where the word starts.
-  first_origins = tf.math.unsorted_segment_min(origins, word_indices, tf.size(chunks.starts))
-  is_first = origins == tf.gather(first_origins, word_indices)
-  starts = tf.where(is_first, tf.gather(chunks.starts, word_indices), origins)
-  padded = tf.concat([origins, [tf.size(flat)]], axis=0)
-  following = tf.gather(padded, tf.searchsorted(origins, origins, side="right"))
-  ends = tf.minimum(following, tf.gather(chunks.ends, word_indices))
-  shift = tf.gather(text_starts, words.text_indices)
-  return starts - shift, ends - shift
+  return _Words(strings, tf.gather(num_begun, code_points.row_splits), lengths)

@@ -12,22 +12,23 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from albert.tokenization.normalization import CharacterTable
 from albert.tokenization.vocabulary import is_written_without_spaces
 
 PUNCTUATION, WHITESPACE = "punctuation", "whitespace"
 RULES = (PUNCTUATION, WHITESPACE)
 # Classes of characters: letters, digits and the like; punctuation marks and symbols; characters of scripts that are
-# written without spaces, and their punctuation; combining characters.
-LETTER, MARK, UNSPACED, COMBINING = 0, 1, 2, 3
+# written without spaces, and their punctuation; combining characters; whitespace.
+LETTER, MARK, UNSPACED, COMBINING, SPACE = range(5)
 # Punctuation marks and symbols of Chinese and Japanese text outside the blocks of its scripts.
 _FULL_WIDTH_MARKS = frozenset(map(chr, [*range(0xFF01, 0xFF66), *range(0xFFE0, 0xFFEF)]))
 
-_find_chunks = re.compile(r"\S+").finditer
-
 
 def character_class(character: str) -> int:
-  """Returns the class of a character that is not whitespace."""
+  """Returns the class of a character."""
   category = unicodedata.category(character)
+  if character.isspace():
+    return SPACE
   if category[0] == "M":
     return COMBINING
   if is_written_without_spaces(character):
@@ -35,6 +36,14 @@ def character_class(character: str) -> int:
   if category[0] in "PS" or category == "Cn":
     return UNSPACED if character in _FULL_WIDTH_MARKS else MARK
   return LETTER
+
+
+# The text with a letter for the class of each character: L(etter), M(ark), U(nspaced), C(ombining) or a space.
+_CLASSES = CharacterTable(lambda code_point: "LMUC "[character_class(chr(code_point))])
+# A word is an unspaced character or a mark, or goes from a letter to the last one before the next unspaced character or
+# space. Only at the start of what lies between spaces does a word begin with a combining character.
+_find_words = re.compile("[UM]C*|[LC](?:[^U ]*L)?C*").finditer
+_find_chunks = re.compile("[^ ]+").finditer
 
 
 def split_words(text: str, rule: str = PUNCTUATION) -> list[tuple[int, int]]:
@@ -45,36 +54,5 @@ def split_words(text: str, rule: str = PUNCTUATION) -> list[tuple[int, int]]:
     rule: "punctuation" or "whitespace", see above.
   Returns: the start and the end of each word, in characters.
   """
-  words: list[tuple[int, int]] = []
-  for chunk in _find_chunks(text):
-    start, end = chunk.span()
-    starts = [start] if rule == WHITESPACE else [start + offset for offset in _word_starts(chunk.group())]
-    words += zip(starts, [*starts[1:], end], strict=True)
-  return words
-
-
-def _word_starts(chunk: str) -> list[int]:
-  """Returns where the words of a chunk without whitespace start. The first one starts at 0."""
-  classes = [character_class(character) for character in chunk]
-  # The characters that a word may start with, and their classes.
-  bases = [index for index, value in enumerate(classes) if value != COMBINING or index == 0]
-  base_classes = [classes[index] for index in bases]
-  leads, trails = _leading_marks(base_classes), _leading_marks(base_classes[::-1])[::-1]
-  starts = []
-  was_single = False
-  for number, (index, base_class) in enumerate(zip(bases, base_classes, strict=True)):
-    is_single = base_class == UNSPACED or leads[number] or trails[number]
-    if number == 0 or is_single or was_single:
-      starts.append(index)
-    was_single = is_single
-  return starts
-
-
-def _leading_marks(classes: list[int]) -> list[bool]:
-  """Returns for each class whether it is MARK, with only MARK since the start or the last UNSPACED."""
-  result = []
-  only_marks = True
-  for value in classes:
-    result.append(only_marks and value == MARK)
-    only_marks = value == UNSPACED or result[-1]
-  return result
+  find = _find_chunks if rule == WHITESPACE else _find_words
+  return [match.span() for match in find(text.translate(_CLASSES))]

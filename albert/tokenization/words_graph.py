@@ -11,11 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert.tokenization import words as word_rules
-from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, Runs, begins_run, decode_utf8, shift
-from albert.tokenization.words import COMBINING, MARK, UNSPACED
-
-# The class of whitespace, besides the classes of albert.tokenization.words.
-_SPACE = 4
+from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, begins_run, decode_utf8, find_runs, shift
+from albert.tokenization.words import COMBINING, MARK, SPACE, UNSPACED
 
 
 class RaggedWords(NamedTuple):
@@ -59,11 +56,7 @@ class RaggedWords(NamedTuple):
 @functools.cache
 def _class_table() -> CodePointTable:
   """Returns the classes of all characters."""
-  characters = ((code_point, chr(code_point)) for code_point in range(NUM_CODE_POINTS))
-  return CodePointTable.from_items(
-    (code_point, _SPACE if character.isspace() else word_rules.character_class(character))
-    for code_point, character in characters
-  )
+  return CodePointTable((c, word_rules.character_class(chr(c))) for c in range(NUM_CODE_POINTS))
 
 
 def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
@@ -77,14 +70,13 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
   flat = code_points.flat_values  # [C]
   rows = tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat)
-  is_in_chunk = classes != _SPACE
+  is_in_chunk = classes != SPACE
   same_text = rows[1:] == rows[:-1]
   begins_word = begins_run(is_in_chunk, same_text)
   if rule == word_rules.PUNCTUATION:
     begins_word = _begin_words(classes, is_in_chunk, begins_word)
   # The words cover all characters but whitespace. Each ends where the next one of its chunk begins, or with the chunk.
-  found = Runs.of(is_in_chunk, same_text & ~begins_word[1:])
-  starts, ends = found.starts, found.ends  # [W]
+  _, starts, ends = find_runs(is_in_chunk, same_text & ~begins_word[1:])  # [W]
   word_rows = tf.gather(rows, starts)
   first = tf.gather(tf.cast(code_points.row_starts(), tf.int32), word_rows)
   characters = tf.ragged.range(starts, ends)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
 import json
 import math
 import re
@@ -186,17 +184,6 @@ def test_examples_get_new_masks_in_every_epoch(unmasked_task: PretrainingTask):
   assert num_predictions / num_tokens == pytest.approx(0.15, abs=0.01)
 
 
-def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model: str):
-  """Dynamic masking looks up whether a token's piece starts a word. Data preparation decides it for each token."""
-  maker = InstanceMaker(PreparationSettings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
-  (unit,) = plan_units([corpus_file], with_donors=False)
-  documents, num_own, _ = maker.load(unit)
-  piece_starts_word = DynamicMasking.from_tokenizer(Tokenizer(spm_model), 0.15, 3).word_starts
-  for batch in maker.make_batches(documents, num_own):
-    tokens = batch.tokens
-    np.testing.assert_array_equal(piece_starts_word[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
-
-
 def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
   """Returns the indices in `ids` of each word's tokens. Byte pieces are first joined to characters."""
   # (text, positions) of each ordinary piece, and of each character that is made of byte pieces.
@@ -219,17 +206,9 @@ def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
   return words
 
 
-@dataclasses.dataclass(frozen=True)
-class BytePieceCorpus:
-  """A text with many characters that its vocabulary lacks, so that they are encoded as byte pieces."""
-
-  tokenizer: Tokenizer
-  maker: InstanceMaker
-  unit: TextUnit
-
-
 @pytest.fixture
-def byte_piece_corpus(tmp_path: Path) -> BytePieceCorpus:
+def byte_piece_corpus(tmp_path: Path) -> tuple[Tokenizer, InstanceMaker, TextUnit]:
+  """A text with many characters that its vocabulary lacks, so that they are encoded as byte pieces."""
   lines = [line.lower() for document in english_like_documents(40) for line in document]
   model = train_small_model(
     tmp_path / "bytes.model", lines, vocab_size=400, byte_fallback=True, hard_vocab_limit=False, character_coverage=1
@@ -245,25 +224,17 @@ def byte_piece_corpus(tmp_path: Path) -> BytePieceCorpus:
     max_seq_length=128, dupe_factor=30, masked_lm_prob=0.3, sentence_prediction="none", input_format="doc_sentences"
   )
   (unit,) = plan_units([str(text)], with_donors=False)
-  return BytePieceCorpus(Tokenizer(model), InstanceMaker(settings, model), unit)
-
-
-def test_a_byte_piece_starts_a_word_only_if_its_character_does(byte_piece_corpus: BytePieceCorpus):
-  documents, _, counts = byte_piece_corpus.maker.load(byte_piece_corpus.unit)
-  assert counts.unknown == 0
-  expected = np.zeros(documents.ids.size, bool)
-  for start, end in itertools.pairwise([0, *documents.sentence_ends.tolist()]):
-    for word in _words_by_decoding(byte_piece_corpus.tokenizer, documents.ids[start:end].tolist()):
-      expected[start + word[0]] = True
-  np.testing.assert_array_equal(documents.word_starts, expected)
+  return Tokenizer(model), InstanceMaker(settings, model), unit
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
-def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePieceCorpus, masking: str):
-  maker, tokenizer = byte_piece_corpus.maker, byte_piece_corpus.tokenizer
+def test_the_byte_pieces_of_a_word_are_masked_together(
+  byte_piece_corpus: tuple[Tokenizer, InstanceMaker, TextUnit], masking: str
+):
+  tokenizer, maker, unit = byte_piece_corpus
   dynamic_masking = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_masked_words = 0  # words of several tokens
-  documents, num_own, _ = maker.load(byte_piece_corpus.unit)
+  documents, num_own, _ = maker.load(unit)
   for batch in maker.make_batches(documents, num_own):
     words, sizes = pack(batch.tokens, batch.masked, batch.instances.labels, np.dtype("<u2"))
     starts = np.cumsum(sizes) - sizes  # where each instance begins in the words

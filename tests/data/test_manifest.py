@@ -110,7 +110,7 @@ def test_order_and_counts_affect_the_hash_and_names_do_not() -> None:
   ("letters", "message"),
   [
     ("abd", "1 of its 4 files missing: c.tfrecord (99 examples, SHA-256 cccccccccccc...)"),
-    ("d", "3 of its 4 files missing: a.tfrecord (97 examples, SHA-256 aaaaaaaaaaaa...), ..."),
+    ("d", "3 of its 4 files missing: a.tfrecord (97 examples, SHA-256 aaaaaaaaaaaa...) and 2 others"),
     ("abcdx", "1 more than its 4 files: x.tfrecord (120 examples, SHA-256 xxxxxxxxxxxx...)"),
     (
       "abxd",

@@ -76,18 +76,17 @@ def test_lengths_of_spans_replacements_and_positions_have_the_expected_frequenci
 
 
 def test_replacements_equal_those_of_plain_python() -> None:
-  ids = np.arange(100, 140)
-  positions = np.arange(0, 40, 3)
-  keys = np.full(positions.size, 99, np.uint64)
-  columns = positions  # all tokens are in one row
-  replaced = masks.replace_tokens(ids, positions, columns, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
-  stream = draw(99, 1)  # stream 0 of a row's key is for the spans, stream 1 for the replacements
-  expected = ids.tolist()
-  for position in positions.tolist():
-    action_draw = to_unit_float(draw(stream, 2 * position))
-    random_id = int(RANDOM_IDS[to_int_below(draw(stream, 2 * position + 1), RANDOM_IDS.size)])
+  rows = _make_rows(3, 40, seed=2)
+  masked = _mask(rows, budget=12)
+  assert masked.positions.size > 30
+  expected = rows.ids.ravel().tolist()
+  for position in masked.positions.tolist():
+    row, column = divmod(position, 40)
+    stream = draw(int(rows.keys[row]), 1)  # stream 0 of a row's key is for the spans, stream 1 for the replacements
+    action_draw = to_unit_float(draw(stream, 2 * column))
+    random_id = int(RANDOM_IDS[to_int_below(draw(stream, 2 * column + 1), RANDOM_IDS.size)])
     if action_draw < 0.8:
       expected[position] = MASK_ID
     elif action_draw < 0.9:
       expected[position] = random_id
-  assert replaced.tolist() == expected
+  assert masked.ids.tolist() == expected

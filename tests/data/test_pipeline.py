@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -33,9 +34,8 @@ def streamed_numbers(
   shards: Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
   """Returns the numbers of `count` examples of the stream, from its position `first` on."""
-  stream = pipeline.training_records(
-    shards, num_skipped=first, seed=seed, num_interleaved=interleaved, window_size=window
-  )
+  with mock.patch.multiple(pipeline, INTERLEAVED_SHARDS=interleaved, WINDOW_SIZE=window):
+    stream = pipeline.training_records(shards, num_skipped=first, seed=seed)
   records = map(decode_example, stream.take(count).as_numpy_iterator())
   return [example_numbers(record["input_ids"][None], record["input_mask"][None])[0] for record in records]
 

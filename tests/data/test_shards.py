@@ -135,28 +135,17 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 
 
-def test_a_shard_whose_count_or_hash_was_changed_in_the_cache_is_read_again(tmp_path: Path) -> None:
-  paths = write_shards(tmp_path / "shards", SIZES)
+def test_shards_are_read_again_if_their_cache_was_edited(tmp_path: Path) -> None:
+  write_shards(tmp_path / "shards", SIZES)
   expected = open_globs(f"{tmp_path}/shards/*", tmp_path)
   text = (tmp_path / CACHE_NAME).read_text()
-  for old, new in ((f", {SIZES[0]}, ", f", {SIZES[0] + 1}, "), (expected.sha256[1], expected.sha256[0])):
+  for old, new in ((f" {SIZES[0]},", f" {SIZES[0] + 1},"), (expected.sha256[1], expected.sha256[0])):
     assert old in text
     (tmp_path / CACHE_NAME).write_text(text.replace(old, new, 1))
     assert open_globs(f"{tmp_path}/shards/*", tmp_path) == expected
-  assert list(expected.paths) == paths
 
 
 def test_a_manifest_without_shards_is_refused(tmp_path: Path) -> None:
   write_manifest(tmp_path, write_shards(tmp_path, SIZES), SIZES, shards=())
   with pytest.raises(UserError, match=r"manifest\.json lists no shards: restore it"):
-    open_globs(f"{tmp_path}/*.tfrecord")
-
-
-def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-  paths = write_shards(tmp_path, SIZES)
-  write_manifest(tmp_path, paths, SIZES)
-  manifest = json.loads((tmp_path / "manifest.json").read_text())
-  del manifest["shards"][1]
-  (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-  with pytest.raises(UserError, match=r"manifest\.json: its shards have 9 examples, not 14: not a manifest"):
     open_globs(f"{tmp_path}/*.tfrecord")

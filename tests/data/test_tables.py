@@ -63,7 +63,7 @@ def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, content:
   table = read_table(path, ["label", "text"])
   assert table.columns == {"label": ["1", "0", "1"], "text": [row[1] for row in ROWS]}
   first_line = 1 if "json" in name else 2  # JSON lines have no header
-  assert list(table.line_numbers) == [first_line, first_line + 1, first_line + 2]
+  assert list(table.row_numbers) == [first_line, first_line + 1, first_line + 2]
 
 
 def test_the_header_may_be_an_argument_for_a_file_without_a_header(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_empty_texts_at_the_end_of_a_csv_file_of_one_column_are_rows(tmp_path: P
 def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
   table = read_table(write_file(tmp_path, b'id,text\n1,"a\nb ""c"""\n2,d\n', "t.csv"), ["id", "text"])
   assert table.columns["text"] == ['a\nb "c"', "d"]
-  assert list(table.line_numbers) == [2, 4]
+  assert list(table.row_numbers) == [2, 4]
 
 
 def test_fields_may_be_longer_than_the_limit_of_pythons_csv_module(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from albert.data import shards, tables
+from albert.data.manifest import checksum_of
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.tagging.files import read_texts
@@ -26,6 +27,7 @@ from tests.integration.json_readers import (
   read_request,
 )
 
+SHARD_HASHES = {"x": [[1, 2, False], [3, 4, "ab", True]]}
 # Name for the tests -> the file. In the functions, d is the directory.
 JSON_DATA_FILES = {
   "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=True)),
@@ -60,7 +62,7 @@ JSON_DATA_FILES = {
   ),
   "hashes of shards": JsonFile(
     "h.json",
-    {"x": [1, 2, 3, 4, "ab", True, "cd"]},
+    {"files": SHARD_HASHES, "checksum": checksum_of(SHARD_HASHES)},
     lambda d: shards._read_cache(str(d / "h.json")),
     result_if_damaged={},
   ),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from albert.config.run import process_addresses
+from albert.export.companion_files import RequestField
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import parse_labels
@@ -65,7 +66,7 @@ def read_labels(directory: Path) -> None:
 
 
 def read_request(directory: Path) -> None:
-  fields = [{"name": "text", "meaning": "m", "is_list": False}]
+  fields = [RequestField("text", "m")]
   RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
 
 

@@ -173,22 +173,26 @@ def _largest_state_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> flo
   return max(largest_difference(state, expected) for state, expected in zip(ours, theirs, strict=True))
 
 
-def linear_head_rows(directory: Path, head: str, classes: int, architecture: str, prefix: str) -> Iterator[Row]:
+def linear_head_rows(
+  directory: Path, head: str, classes: int, architecture: str, prefix: str, config: ModelConfig = CONFIG
+) -> Iterator[Row]:
   """Compares the logits of a task head."""
   compared_with = transformers_version()
-  weights, inputs = random_weights(CONFIG, 3, with_heads=(head,), num_classes=classes), random_inputs(CONFIG)
-  exported = export(directory, CONFIG, weights, architecture)
-  encoded = encode(CONFIG, weights, inputs)
+  weights, inputs = random_weights(config, 3, with_heads=(head,), num_classes=classes), random_inputs(config)
+  exported = export(directory, config, weights, architecture)
+  encoded = encode(config, weights, inputs)
   head_input = encoded.sequence_output if head == "squad" else encoded.pooled_output
   linear = LinearHead(classes, 0.02, name="head", prefix=prefix)
   linear(head_input)
   head_weights = linear.named_weights()
   assign_weights(head_weights, {name: weights[name] for name in head_weights})
   ours = linear(head_input).numpy()
-  if architecture == "AlbertForMultipleChoice":  # two questions of two options
+  if architecture.endswith("ForMultipleChoice"):  # two questions of two options
     inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
     ours = ours.reshape(2, 2)
-  theirs = run_theirs(exported, architecture, inputs, unused=["albert.pooler"] if head == "squad" else ())
+  theirs = run_theirs(
+    exported, architecture, inputs, unused=["albert.pooler", "bert.pooler"] if head == "squad" else ()
+  )
   logits = np.stack([theirs.start_logits, theirs.end_logits], axis=-1) if head == "squad" else theirs.logits
   yield Row(f"{architecture}, {classes} outputs", compared_with, largest_difference(ours, logits), TOLERANCE)
 

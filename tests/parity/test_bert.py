@@ -14,10 +14,17 @@ from albert.config.model import MODELS, ModelConfig, load_model_config
 from albert.convert.convert_checkpoint import convert
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights.files import open_weights
-from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
-from tests.parity.huggingface import LOGITS_TOLERANCE, TOLERANCE, encode, export, random_inputs, run_theirs, to_tensors
-from tests.parity.rows import largest_difference
+from tests.parity.huggingface import (
+  LOGITS_TOLERANCE,
+  TOLERANCE,
+  encode,
+  linear_head_rows,
+  random_inputs,
+  run_theirs,
+  to_tensors,
+)
+from tests.parity.rows import assert_ok, largest_difference
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -148,17 +155,7 @@ def test_transformers_gives_our_logits_of_task_heads(
   tmp_path: Path, head: str, classes: int, architecture: str, prefix: str
 ) -> None:
   config = ModelConfig(**SIZES, embedding_size=32, sharing="none")
-  weights, inputs = random_weights(config, 3, with_heads=(head,), num_classes=classes), random_inputs(config)
-  exported = export(tmp_path, config, weights, architecture)
-  encoded = encode(config, weights, inputs)
-  states = np.asarray(encoded.sequence_output if head == "squad" else encoded.pooled_output)
-  ours = states @ weights[f"{prefix}output_weights"].T + weights[f"{prefix}output_bias"]
-  if architecture == "BertForMultipleChoice":  # two questions of two options
-    inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
-    ours = ours.reshape(2, 2)
-  theirs = run_theirs(exported, architecture, inputs, unused=["bert.pooler"] if head == "squad" else ())
-  logits = np.stack([theirs.start_logits, theirs.end_logits], axis=-1) if head == "squad" else theirs.logits
-  assert largest_difference(ours, logits) < TOLERANCE
+  assert_ok(linear_head_rows(tmp_path, head, classes, architecture, prefix, config))
 
 
 def assert_same_ids(directory: Path) -> None:

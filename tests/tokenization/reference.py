@@ -98,7 +98,7 @@ def find_differences(
     if with_offsets:
       return tuple(graph.tokenize_with_offsets(batch))
     assert isinstance(graph, SentencePieceGraphTokenizer)
-    return graph.normalize(batch), graph.tokenize(batch)
+    return tf.strings.unicode_encode(graph.normalize(batch), "UTF-8"), graph.tokenize(batch)
 
   differences: list[tuple[str, list[Any], list[Any]]] = []
   for start in range(0, len(texts), 4096):

@@ -108,23 +108,8 @@ def _damaged_utf8(rng: random.Random) -> str:
 
 
 def _words_and_symbols(rng: random.Random) -> str:
-  words = [
-    *_SPECIAL_TEXTS,
-    *_EMOJI,
-    "the",
-    "captain",
-    "1999",
-    "9,",
-    ", ",
-    " ",
-    "  ",
-    "\u200b",
-    "naïve",
-    "ﬁne",
-    "Ⅷ",
-    "½",
-  ]
-  return "".join(rng.choices(words, k=rng.randrange(1, 20)))
+  words = ["the", "captain", "1999", "9,", ", ", " ", "  ", "\u200b", "naïve", "ﬁne", "Ⅷ", "½"]
+  return "".join(rng.choices([*_SPECIAL_TEXTS, *_EMOJI, *words], k=rng.randrange(1, 20)))
 
 
 def _long_words(rng: random.Random) -> str:

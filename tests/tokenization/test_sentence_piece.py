@@ -21,27 +21,16 @@ from albert.tokenization.vocabulary import UNK_ID
 from tests.conftest import PieceType, SaveModel, english_like_documents, train_small_model
 from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
-from tests.tokenization.script_texts import texts_of_all_scripts
-
-# Settings of SentencePiece's trainer, by name.
-MODELS: dict[str, dict[str, Any]] = {
-  "1,000 pieces": {"vocab_size": 1000},
-  "bytes": {"vocab_size": 1000, "byte_fallback": True},
-  "parts of several words": {"vocab_size": 300},
-  "no normalization": {"vocab_size": 1000, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
-  "pieces of several words": {"vocab_size": 1000, "split_by_whitespace": False},
-  "no comma": {"vocab_size": 1000},  # <unk> may stand for a number with a comma
-}
 
 
-def make_tokenizer(name: str, directory: Path) -> Tokenizer:
-  """Trains a BPE model on lower-cased sentences with numbers and a few Han characters."""
+@pytest.fixture(scope="module")
+def byte_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+  """A BPE model with byte fallback, trained on lower-cased sentences with numbers and a few Han characters."""
   lines = [line.lower() for document in english_like_documents(60) for line in document]
   lines += ["中国 in 1999, 9,9,9 ( 2,500 )."] * 9
-  if name == "no comma":
-    lines = [line.replace(",", "") for line in lines]
-  path = directory / "bpe.model"
-  return Tokenizer(train_small_model(path, lines, model_type="bpe", character_coverage=1, **MODELS[name]))
+  path = tmp_path_factory.mktemp("bytes") / "bpe.model"
+  settings = {"vocab_size": 1000, "byte_fallback": True, "character_coverage": 1}
+  return Tokenizer(train_small_model(path, lines, model_type="bpe", **settings))
 
 
 def encode_with_the_library(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -51,32 +40,11 @@ def encode_with_the_library(tokenizer: Tokenizer, text: str) -> list[int]:
   return [i for part in parts for i in reference_encode(vocabulary.processor, part)]
 
 
-@pytest.fixture(scope="module")
-def byte_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-  return make_tokenizer("bytes", tmp_path_factory.mktemp("bytes"))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=40), st.sampled_from([*TEXTS, "1999,", "the captain", "▁ a▁", "¨¨"]))))
 def test_ids_equal_those_of_the_library(byte_tokenizer: Tokenizer, texts: list[str]) -> None:
   assert sentence_piece(byte_tokenizer).max_part_chars == 1
   assert byte_tokenizer.encode_batch(texts) == [encode_with_the_library(byte_tokenizer, text) for text in texts]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", MODELS)
-def test_ids_equal_those_of_the_library_in_texts_of_all_scripts(name: str, tmp_path: Path) -> None:
-  tokenizer = make_tokenizer(name, tmp_path)
-  vocabulary = sentence_piece(tokenizer)
-  assert 1 <= vocabulary.max_part_chars <= 5
-  assert vocabulary.words_are_independent == (name not in ("no normalization", "pieces of several words"))
-  assert vocabulary.comma_rule.ids_decide == (name != "no comma")
-  texts = [*TEXTS, *random_texts(2000, seed=41), *texts_of_all_scripts(10_000, seed=42)]
-  expected = [encode_with_the_library(tokenizer, text) for text in texts]
-  assert tokenizer.encode_batch(texts) == expected
-  assert tokenizer.encode_batch(texts[::-1]) == expected[::-1]  # now with the ids of most words kept
-  # The whole text at once.
-  assert [reference_encode(vocabulary.processor, tokenizer.normalize(text)) for text in texts] == expected
 
 
 def test_the_number_and_the_length_of_kept_words_are_bounded(
@@ -133,7 +101,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def model_with_options(directory: Path, option: str, model_type: str) -> str:
-  """Trains a small model with some of OPTIONS on the text of `make_tokenizer`."""
+  """Trains a small model with some of OPTIONS on similar sentences."""
   lines = [line.lower() for document in english_like_documents(20) for line in document]
   lines += ["中国 in 1999, 9,9,9 ( 2,500 ).", "new york is a  city\tin new york"] * 9
   size: dict[str, Any] = {"vocab_size": 450} if model_type == "bpe" else {"hard_vocab_limit": False}
@@ -184,7 +152,7 @@ def test_options_that_hide_where_words_begin_are_refused(options: dict[str, Any]
   train_small_model(path, ["a small dog sold it"] * 9, hard_vocab_limit=False, **options)
   if not options:  # spm_train has no flag for it: a second normalizer_spec (field 3) in the file sets its field 5
     path.write_bytes(path.read_bytes() + b"\x1a\x02\x28\x00")
-  with pytest.raises(UserError, match=rf"{path}: trained with {name}: .* train the vocabulary without this option"):
+  with pytest.raises(UserError, match=rf"{path}: trained with {name}, so words cannot be told apart: train the"):
     Tokenizer(path)
 
 
@@ -227,13 +195,6 @@ def test_an_unknown_number_and_comma_are_two_unknown_tokens(save_model: SaveMode
 @pytest.fixture(scope="module")
 def tokenizer(spm_model: str) -> Tokenizer:
   return Tokenizer(spm_model)
-
-
-def test_the_ids_of_a_text_are_those_of_its_words(tokenizer: Tokenizer) -> None:
-  rng = random.Random(3)
-  for text in random_texts(200, seed=3):
-    cut = rng.randrange(len(text) + 1)
-    assert tokenizer.encode(f"{text[:cut]} {text[cut:]}") == tokenizer.encode(text[:cut]) + tokenizer.encode(text[cut:])
 
 
 def test_the_choice_among_equally_good_segmentations_does_not_depend_on_the_text_before(save_model: SaveModel) -> None:

@@ -14,6 +14,7 @@ from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig
 from tests.conftest import SaveModel, english_like_documents
+from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, find_differences, random_texts
 from tests.tokenization.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 
@@ -80,7 +81,8 @@ def test_invalid_utf8_is_replaced_as_python_does(spm_model: str) -> None:
   offsets = zip(*(values.to_list() for values in graph.tokenize_with_offsets(tf.constant(encoded))), strict=True)
   for text, found in zip(texts, offsets, strict=True):
     assert [array.tolist() for array in python.encode_with_offsets(text)] == list(found)
-  assert graph.normalize(tf.constant(encoded)).numpy().tolist() == [python.normalize(text).encode() for text in texts]
+  normalized = graph.normalize(tf.constant(encoded)).to_list()
+  assert ["".join(map(chr, text)) for text in normalized] == list(map(python.normalize, texts))
   assert graph.tokenize(tf.constant(encoded)).to_list() == python.encode_batch(texts)
 
 
@@ -102,15 +104,8 @@ def test_a_vocabulary_without_comma_is_refused(save_model: SaveModel) -> None:
     SentencePieceGraphTokenizer(TokenizerConfig(save_model([("▁", -1.0), ("a", -1.0)])))
 
 
-def test_ids_equal_those_of_python_with_every_option_of_the_trainer(tmp_path: Path) -> None:
-  for option, model_type in (("no prefix", "unigram"), ("extra spaces", "bpe"), ("no normalization", "unigram")):
-    model = model_with_options(tmp_path, option, model_type)
-    assert_equal_ids(model, [*TEXTS, *random_texts(200, seed=44), *texts_with_odd_spaces(200)])
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", thorough_except(["no prefix", "extra spaces", "no normalization"], OPTIONS))
 def test_ids_equal_those_of_python_with_each_option(option: str, model_type: str, tmp_path: Path) -> None:
   model = model_with_options(tmp_path, option, model_type)
-  assert_equal_ids(model, [*TEXTS, *random_texts(1000, seed=44), *texts_with_odd_spaces(400)])
+  assert_equal_ids(model, [*TEXTS, *random_texts(300, seed=44), *texts_with_odd_spaces(300)])

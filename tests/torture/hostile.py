@@ -188,6 +188,7 @@ _FORBIDDEN_QUALIFIED_NAMES = {
 # File -> the forbidden names that it may use. A comment gives the reason.
 ALLOWED = {
   "albert/data/dynamic_masking.py": {"numpy_function"},  # calls a function of this project
+  "albert/data/examples.py": {"np.load"},  # without allow_pickle, which refuses arrays that are pickled
   "albert/startup.py": {"execv", "import_module"},  # starts the same command again; imports a command of setup.py
   # These import modules that are listed in the same file.
   "albert/__init__.py": {"import_module"},

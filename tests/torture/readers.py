@@ -82,7 +82,7 @@ def _read_feature_cache(path: Path) -> object:
       raise AssertionError("the cache gave other examples")
 
   use_cache()
-  cache_file = next(path.parent.glob("features-*.tfrecord"))
+  cache_file = next(path.parent.glob("features-*.npz"))
   cache_file.write_bytes(path.read_bytes())
   use_cache()
   return None
@@ -140,7 +140,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader("manifest.json", lambda path: manifest.Manifest.load(str(path.parent))),
   FileReader("shard.tfrecord", lambda path: list(map(records.decode_example, records.read_records(str(path))))),
   FileReader("shards.tfrecord", lambda path: shards.count_and_hash_shards([str(path)])),
-  FileReader("cached.tfrecord", _read_feature_cache),
+  FileReader("cached.npz", _read_feature_cache),
   FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
   *(FileReader(f"table{suffix}", _read_table) for suffix in (".tsv", ".csv", ".jsonl")),
   FileReader("squad.json", lambda path: squad_files.read_questions([str(path)], version_2=True, with_answers=True)),

@@ -30,7 +30,7 @@ _MAX_OTHER_CANDIDATES = 7
 _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
 _USUAL_SEPARATORS = (",", ";", "|")
-_NO_TABLE = Table("", (), {})
+_NO_TABLE = Table("", {}, ())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +233,7 @@ class TextData(FinetuningData):
     rows = rows_of_table(table, file_format, spec)
     if table.damaged_lines:
       log(
-        f"warning: {table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; "
+        f"warning: {table.name}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; "
         f"the first one is line {table.damaged_lines[0]}"
       )
     if file_format.label and spec.name == CUSTOM:
@@ -308,11 +308,11 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
     raise UserError(
-      f"{table.path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+      f"{table.name}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
     )
   if len(labels) > max(100, len(table) // 10):
     raise UserError(
-      f"{table.path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
+      f"{table.name}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
       "if they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
   are_numbers = all(label.removeprefix("-").isdecimal() and label.isascii() for label in labels)
@@ -390,7 +390,7 @@ def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str,
   table, groups = rows.table, TextGroups(text_keys(rows), seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
   if len(groups.groups) < 2:
-    raise UserError(f"{table.path}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
+    raise UserError(f"{table.name}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
   if spec.is_regression:
     held_out = groups.choose_of_numbers(rows.labels, share)
   else:
@@ -429,20 +429,20 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
   if not pairs:
     return
   shown = [
-    f"{dev.table.unit} {dev.table.line_numbers[row]} ({train.table.unit} {train.table.line_numbers[train_row]})"
+    f"{dev.table.unit} {dev.table.row_numbers[row]} ({train.table.unit} {train.table.row_numbers[train_row]})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""
   have = "has a text that is" if len(pairs) == 1 else "have texts that are"
   log(
-    f"warning: {dev.table.path}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.path}, too: "
+    f"warning: {dev.table.name}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.name}, too: "
     f"{', '.join(shown)}{more}: the results will be better than on new texts"
   )
 
 
 def summary(rows: TextRows, spec: TaskSpec) -> dict[str, Any]:
   """Describes labeled rows, as JSON values: their number, and the rows of each label or the range of the numbers."""
-  description: dict[str, Any] = {"source": rows.table.path, "rows": len(rows)}
+  description: dict[str, Any] = {"source": rows.table.name, "rows": len(rows)}
   if spec.is_regression:
     numbers = rows.labels.astype(np.float64)
     return description | {"least": numbers.min(), "mean": numbers.mean(), "greatest": numbers.max()}

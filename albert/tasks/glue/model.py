@@ -113,7 +113,7 @@ class TextTask(Task):
         "sha256": data.content(DEV).files[0].sha256,
         "eval_share": self.config.eval_share,
         "eval_seed": self.config.eval_seed,
-        f"{table.unit}s": list(table.line_numbers),
+        f"{table.unit}s": list(table.row_numbers),
       }
       records[output_files.EVAL_SPLIT] = json.dumps(record, ensure_ascii=False) + "\n"
     return records

@@ -257,7 +257,7 @@ def _finetuning(context: Context) -> Iterator[Case]:
     _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
   classifier = KilledCommand(context, "classifier", workplace.classifier_command, outputs.difference_of_runs)
-  while_caching = _any_of(_at_call("albert.data.examples:_write", 2), _at_call("os:replace", 2, contains=".tfrecord"))
+  while_caching = _any_of(_at_call("numpy:savez", 2), _at_call("os:replace", 2, contains=".npz"))
   yield from classifier.cases("at any time", 3, draw_kill_at_random_time, (2,))
   yield from classifier.cases("while keeping features", 3, while_caching, (1,))
   yield from classifier.cases("while predicting", 2, while_predicting, (2,))
