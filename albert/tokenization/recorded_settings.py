@@ -202,7 +202,8 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
   special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
   for key in _ADDED_TOKENS:
     tokens = values.get(key) or []
-    for token in map(_content, tokens.values() if isinstance(tokens, dict) else tokens):
+    tokens = list(tokens.values()) if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
+    for token in map(_content, tokens):
       if token not in special_pieces and not _is_user_defined(token, vocabulary):
         raise UserError(
           f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "

@@ -52,7 +52,13 @@ def split_words(text: str, rule: str = PUNCTUATION) -> list[tuple[int, int]]:
   Args:
     text: any string.
     rule: "punctuation" or "whitespace", see above.
-  Returns: the start and the end of each word, in characters.
+
+  Returns:
+    The start and the end of each word, in characters.
+
+  Example:
+    >>> split_words("in Bonn.")
+    [(0, 2), (3, 7), (7, 8)]
   """
   find = _find_chunks if rule == WHITESPACE else _find_words
   return [match.span() for match in find(text.translate(_CLASSES))]
