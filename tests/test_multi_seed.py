@@ -177,6 +177,8 @@ def test_check_writable_does_not_make_the_directory(tmp_path: Path, monkeypatch:
   monkeypatch.setattr("os.access", lambda path, mode: False)
   with pytest.raises(UserError, match=rf"new/run: {tmp_path} cannot be written to"):
     output_files.check_writable(str(tmp_path / "new" / "run"))
+  with pytest.raises(UserError, match=r"^gs:///run: cannot write there \(GCS path doesn't contain a bucket name"):
+    output_files.check_writable("gs:///run")
 
 
 # ---- several seeds, then their ensemble -------------------------------------------------------------
