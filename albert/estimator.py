@@ -20,7 +20,7 @@ from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import ElapsedTime, log
+from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
 from albert.runs.logs import print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
@@ -309,7 +309,7 @@ class Estimator:
       self._check_batches(evaluate=True)
       step = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
-      with ElapsedTime("evaluating"):
+      with elapsed_time("evaluating"):
         metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
     for split, outputs_of_split in outputs.items():

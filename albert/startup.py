@@ -110,6 +110,7 @@ def quick_imports(*unused: str) -> Iterator[None]:
   blocked_modules = [name for name in (*_UNUSED_LIBRARIES, *unused) if name not in sys.modules]
   for name in blocked_modules:
     sys.modules[name] = None  # type: ignore[assignment]  # so that `import` raises ModuleNotFoundError
+  was_enabled = gc.isenabled()
   gc.disable()
   try:
     yield
@@ -117,7 +118,8 @@ def quick_imports(*unused: str) -> Iterator[None]:
     for name in blocked_modules:
       del sys.modules[name]
     gc.freeze()
-    gc.enable()
+    if was_enabled:
+      gc.enable()
 
 
 def run_command_of(module_name: str) -> None:

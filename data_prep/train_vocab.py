@@ -26,7 +26,7 @@ from albert.config import command_flags
 from albert.config.command_flags import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files, json_text
-from albert.io.progress import ElapsedTime, Progress
+from albert.io.progress import Progress, elapsed_time
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
@@ -175,7 +175,7 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
   sample, num_lines = vocabulary.sample_lines(read_lines(paths, reading), FLAGS.input_sentence_size, rng)
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
-  with ElapsedTime("training the vocabulary"):
+  with elapsed_time("training the vocabulary"):
     contents, num_pieces = _TRAINERS.get(FLAGS.type, _train_sentence_piece)(sample, prefix)
   lock.check()
   path = next(iter(contents))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,98 +48,69 @@ def write_json_lines(path: Path, *rows: Mapping[str, object]) -> str:
 # ---- bad files are reported before the first step ---------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class BadCommand:
-  """A command that could train, but whose evaluation or prediction would then fail.
-
-  Attributes:
-    task: the task of the script.
-    prepare: writes files into a directory and returns the command's flags. `{d}` in a flag stands for the directory.
-    message: pattern of the error message.
-  """
-
-  task: str
-  prepare: Callable[[Path], list[str]]
-  message: str
-
-
-def bad_classifier_command(*argv: str, message: str) -> BadCommand:
-  def prepare(directory: Path) -> list[str]:
+def write_files_to_train_on(task: str, directory: Path) -> list[str]:
+  """Writes files to train on, and bad files to evaluate on and to predict. Returns the flags that train."""
+  if task == "classifier":
     train = write_lines(directory / "train.tsv", "text\tlabel", *["a good one\tyes", "a bad one\tno"] * 4)
     write_lines(directory / "unknown.tsv", "text\tlabel", "so so\tmaybe")
-    return [*CUSTOM_TASK, f"--train_file={train}", *argv]
-
-  return BadCommand("classifier", prepare, message)
-
-
-def bad_squad_command(*argv: str, message: str) -> BadCommand:
-  def prepare(directory: Path) -> list[str]:
+    return [*CUSTOM_TASK, f"--train_file={train}"]
+  if task == "squad":
     train = write_made_up_squad(directory / "train.json", 4)
     write_squad(directory / "unanswered.json", [("Nobody sold it.", [{"id": "q", "question": "who?"}])])
     write_lines(directory / "cut.json", '{"data": [')
-    return [f"--train_file={train}", "--max_query_length=12", "--doc_stride=8", *argv]
-
-  return BadCommand("squad", prepare, message)
-
-
-def bad_race_command(*argv: str, message: str) -> BadCommand:
-  def prepare(directory: Path) -> list[str]:
+    return [f"--train_file={train}", "--max_query_length=12", "--doc_stride=8"]
+  if task == "race":
     train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
     write_json_lines(directory / "far.jsonl", QUESTION | {"answer": "C"})  # QUESTION has two options, A and B
     write_json_lines(directory / "one.jsonl", QUESTION | {"options": ["a"]})
-    return [f"--train_file={train}", "--max_qa_length=12", *argv]
-
-  return BadCommand("race", prepare, message)
-
-
-def bad_pretraining_command(*argv: str, message: str) -> BadCommand:
-  def prepare(directory: Path) -> list[str]:
-    write_shards(directory / "train", [8])
-    write_shards(directory / "heldout", [3, 3])
-    shard = directory / "heldout" / "part-01.tfrecord"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 4  # one flipped bit damages the shard
-    shard.write_bytes(bytes(content))
-    write_lines(directory / "lines.txt", "the [MASK] sold it", "nothing to fill")
-    write_lines(directory / "blank.txt", "", " ")
-    return [f"--input_file={directory}/train/*", *argv]
-
-  return BadCommand("pretraining", prepare, message)
+    return [f"--train_file={train}", "--max_qa_length=12"]
+  write_shards(directory / "train", [8])
+  write_shards(directory / "heldout", [3, 3])
+  shard = directory / "heldout" / "part-01.tfrecord"
+  content = bytearray(shard.read_bytes())
+  content[len(content) // 2] ^= 4  # one flipped bit damages the shard
+  shard.write_bytes(bytes(content))
+  write_lines(directory / "lines.txt", "the [MASK] sold it", "nothing to fill")
+  write_lines(directory / "blank.txt", "", " ")
+  return [f"--input_file={directory}/train/*"]
 
 
+# Commands that could train, but whose evaluation or prediction would then fail: the task, further flags, and a pattern
+# of the error. {d} stands for the directory of the files.
 BAD_COMMANDS = {
-  "classifier, bad label in an evaluation during training": bad_classifier_command(
-    "--eval_every_steps=1", "--eval_file={d}/unknown.tsv", message=r"unknown\.tsv, line 2: label 'maybe' is not a label"
+  "bad label in an evaluation during training": (
+    "classifier --eval_every_steps=1 --eval_file={d}/unknown.tsv",
+    r"unknown\.tsv, line 2: label 'maybe' is not a label",
   ),
-  "classifier, several runs": bad_classifier_command(
-    "--do_eval",
-    "--do_predict",
-    "--num_runs=2",
-    "--eval_file={d}/train.tsv",
-    "--predict_file={d}/absent.tsv",
-    message=r"--predict_file=.*absent\.tsv: no such file",
+  "several runs": (
+    "classifier --do_eval --do_predict --num_runs=2 --eval_file={d}/train.tsv --predict_file={d}/absent.tsv",
+    r"--predict_file=.*absent\.tsv: no such file",
   ),
-  "squad, no file to predict": bad_squad_command("--do_predict", message=r"--predict_file is missing: the test set"),
-  "squad, no answers to evaluate with": bad_squad_command(
-    "--do_eval", "--eval_file={d}/unanswered.json", message=r"unanswered\.json: .*question q lacks 'answers'"
+  "no file to predict": ("squad --do_predict", r"--predict_file is missing: the test set"),
+  "no answers to evaluate with": (
+    "squad --do_eval --eval_file={d}/unanswered.json",
+    r"unanswered\.json: \$\.data\[0\]\.paragraphs\[0\]\.qas\[0\]: lacks 'answers'",
   ),
-  "squad, damaged file to predict": bad_squad_command(
-    "--do_predict", "--predict_file={d}/cut.json", message=r"cut\.json, line 2: not JSON"
+  "damaged file to predict": ("squad --do_predict --predict_file={d}/cut.json", r"cut\.json, line 2: not JSON"),
+  "bad answer in the file to evaluate": (
+    "race --do_eval --eval_file={d}/far.jsonl",
+    r"far\.jsonl, line 1: answer 'C' is not one of the options",
   ),
-  "race, bad answer in the file to evaluate": bad_race_command(
-    "--do_eval", "--eval_file={d}/far.jsonl", message=r"far\.jsonl, line 1: answer 'C' is not one of the options"
+  "one option in the file to predict": (
+    "race --do_predict --predict_file={d}/one.jsonl",
+    r"one\.jsonl, line 1: 1 option\(s\): give two or more",
   ),
-  "race, one option in the file to predict": bad_race_command(
-    "--do_predict", "--predict_file={d}/one.jsonl", message=r"one\.jsonl, line 1: 1 option\(s\): give two or more"
+  "damaged shard to evaluate": (
+    "pretraining --do_eval --eval_input_file={d}/heldout/*",
+    r"heldout/part-01\.tfrecord.*record \d",
   ),
-  "pretraining, damaged shard to evaluate": bad_pretraining_command(
-    "--do_eval", "--eval_input_file={d}/heldout/*", message=r"heldout/part-01\.tfrecord.*record \d"
+  "no mask in a line to predict": (
+    "pretraining --do_predict --predict_file={d}/lines.txt",
+    r"lines\.txt, line 2: has no \[MASK\] to fill",
   ),
-  "pretraining, no mask in a line to predict": bad_pretraining_command(
-    "--do_predict", "--predict_file={d}/lines.txt", message=r"lines\.txt, line 2: has no \[MASK\] to fill"
-  ),
-  "pretraining, nothing to predict": bad_pretraining_command(
-    "--do_predict", "--predict_file={d}/blank.txt", message=r"blank\.txt: no line with \[MASK\]"
+  "nothing to predict": (
+    "pretraining --do_predict --predict_file={d}/blank.txt",
+    r"blank\.txt: no line with \[MASK\]",
   ),
 }
 
@@ -153,17 +123,18 @@ def test_files_for_evaluation_and_prediction_are_checked_before_training(
     raise AssertionError("training began")
 
   monkeypatch.setattr(Trainer, "train", fail_in_training)
-  command = BAD_COMMANDS[case]
-  flags = [word.format(d=tmp_path) for word in command.prepare(tmp_path)]
-  if command.task == "pretraining":
+  command, message = BAD_COMMANDS[case]
+  task, *flags = command.split()
+  flags = [*write_files_to_train_on(task, tmp_path), *(flag.format(d=tmp_path) for flag in flags)]
+  if task != "pretraining":
+    flags = [*finetuning_flags(spm_model), *flags]
+  else:
     flags = [*TINY_MODEL_FLAGS, *TWO_STEPS, *flags]
     if "--do_predict" in flags:
       vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
       flags += [f"--spm_model_file={spm_model}", f"--vocab_size={vocab_size}"]
-  else:
-    flags = [*finetuning_flags(spm_model), *flags]
-  with script_flags(command.task), pytest.raises(UserError, match=command.message) as raised:
-    run_script(command.task, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
+  with script_flags(task), pytest.raises(UserError, match=message) as raised:
+    run_script(task, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
   assert "\n" not in str(raised.value)
   assert not list(tmp_path.glob("run/**/step-*"))
 
@@ -177,6 +148,8 @@ def test_check_writable_does_not_make_the_directory(tmp_path: Path, monkeypatch:
   monkeypatch.setattr("os.access", lambda path, mode: False)
   with pytest.raises(UserError, match=rf"new/run: {tmp_path} cannot be written to"):
     output_files.check_writable(str(tmp_path / "new" / "run"))
+  with pytest.raises(UserError, match=r"^gs:///run: cannot write there \(GCS path doesn't contain a bucket name"):
+    output_files.check_writable("gs:///run")
 
 
 # ---- several seeds, then their ensemble -------------------------------------------------------------

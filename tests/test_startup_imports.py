@@ -86,11 +86,6 @@ REFUSED_COMMANDS = [
   ([*EXPORT, "--checkpoint={weights}", "--task=absent"], "--task=absent: must be one of"),
   ([*EXPORT, "--checkpoint={weights}", "--formats=absent"], "--formats=absent: must be one of"),
   ([*EXPORT, "--checkpoint={weights}", "--eval_file=absent.tsv"], "--eval_file=absent.tsv: no such file"),
-  (
-    [*EXPORT, "--checkpoint={weights}", "--max_metric_drop=0.1"],
-    "--max_metric_drop=0.1 has an effect only with --eval_file",
-  ),
-  ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
   ([*EXPORT, "--checkpoint={weights}", "--name=a/b"], "--name=a/b: must be a plain name"),
   (
     [*EXPORT, "--checkpoint={weights}", "--name=a[1]"],

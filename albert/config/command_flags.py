@@ -219,7 +219,8 @@ def parse(argv: Sequence[str]) -> list[str]:
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except (flags.Error, ValueError) as error:
-    message = shorten(_MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: ")))
+    message = _MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: "))
+    message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error
   for name, other_name in _OTHER_NAMES.items():
     # A value under the other name is also counted as one of the flag.

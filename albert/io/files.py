@@ -5,6 +5,7 @@ Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfil
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import glob
@@ -344,13 +345,32 @@ def matching_paths(pattern: str) -> list[str]:
   """Lists the files and directories that match one glob, sorted. `**` stands for directories that are not hidden."""
   if is_remote(pattern):
     return sorted(_gfile().glob(pattern))
-  pattern = escape_existing(pattern)
-  if "**" not in pattern:
-    return sorted(glob.glob(pattern))
-  paths = glob.glob(f"{pattern}/*" if pattern.endswith("**") else pattern, recursive=True)
-  # Links may lead to a file by several paths, and in a loop. Its shortest path counts.
-  paths.sort(key=lambda path: (len(path), path), reverse=True)
-  return sorted({os.path.realpath(path): path for path in paths}.values())
+  return sorted(_find_local(escape_existing(pattern)))
+
+
+def _find_local(pattern: str) -> set[str]:
+  """Finds the local paths that match a glob."""
+  parts = pattern.split("/")
+  if "**" not in parts:
+    return set(glob.glob(pattern))
+  index = parts.index("**")
+  before_stars, after_stars = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
+  # If no directory precedes the **, the pattern begins with "/**", or with "**", which means the current directory.
+  directories = collections.deque(sorted(glob.glob(f"{before_stars}/")) if before_stars else ["/" if index else ""])
+  paths: set[str] = set()
+  visited: set[str] = set()
+  # glob.glob(recursive=True) would follow links in a loop, and skip a directory that cannot be listed.
+  while directories:
+    directory = directories.popleft()
+    real_path = os.path.realpath(directory)
+    if real_path in visited:
+      continue
+    visited.add(real_path)
+    paths |= _find_local(os.path.join(glob.escape(directory), after_stars))
+    with convert_errors(directory, "list"), os.scandir(directory or os.curdir) as entries:
+      names = sorted(entry.name for entry in entries if not entry.is_file(follow_symlinks=False))
+    directories += filter(os.path.isdir, (os.path.join(directory, name) for name in names if not name.startswith(".")))
+  return paths
 
 
 # staging_path cuts names to this length, and adds up to 40 bytes. Most file systems limit a name to 255 bytes.

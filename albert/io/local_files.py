@@ -304,6 +304,7 @@ def host_key() -> str:
   parts = [platform.node()]
   with contextlib.suppress(OSError):  # not Linux
     parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+  with contextlib.suppress(OSError):  # not Linux
     parts.append(os.readlink("/proc/self/ns/pid"))
   return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 

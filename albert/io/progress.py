@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from tqdm import tqdm
 
@@ -81,8 +83,9 @@ class Progress:
     self.close()
 
 
-class ElapsedTime:
-  """Shows how long a computation has run that does not tell how far it is; a context manager.
+@contextlib.contextmanager
+def elapsed_time(description: str) -> Iterator[None]:
+  """Context that shows how long a computation has run that does not tell how far it is.
 
   On a terminal it is one line that changes and vanishes at the end, otherwise a line every few seconds. The
   computation must release the GIL.
@@ -90,26 +93,22 @@ class ElapsedTime:
   Args:
     description: what is done; lines begin with it.
   """
+  ended = threading.Event()
 
-  def __init__(self, description: str):
-    self._description = description
-    self._ended = threading.Event()
-    self._thread = threading.Thread(target=self._run, daemon=True)
-
-  def _run(self) -> None:
+  def show() -> None:
     if sys.stderr.isatty():
-      with tqdm(desc=self._description, bar_format="{desc}: {elapsed}", dynamic_ncols=True, leave=False) as bar:
-        while not self._ended.wait(0.5):
+      with tqdm(desc=description, bar_format="{desc}: {elapsed}", dynamic_ncols=True, leave=False) as bar:
+        while not ended.wait(0.5):
           bar.refresh()
       return
     start = time.monotonic()
-    while not self._ended.wait(_interval(time.monotonic() - start)):
-      print(f"{self._description}: {tqdm.format_interval(time.monotonic() - start)}", file=sys.stderr, flush=True)
+    while not ended.wait(_interval(time.monotonic() - start)):
+      print(f"{description}: {tqdm.format_interval(time.monotonic() - start)}", file=sys.stderr, flush=True)
 
-  def __enter__(self) -> ElapsedTime:
-    self._thread.start()
-    return self
-
-  def __exit__(self, *error: object) -> None:
-    self._ended.set()
-    self._thread.join()
+  thread = threading.Thread(target=show, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    thread.join()

@@ -38,9 +38,9 @@ def main() -> None:
   """Writes the page and prints its path."""
   flag_values = flags.FLAGS
   _check_output_file(flag_values.output_file)
-  runs, seed_groups = read_runs(_directories, num_examples=flag_values.num_examples)
+  runs, summaries = read_runs(_directories, num_examples=flag_values.num_examples)
   default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES_IN_HEADING else f"{len(runs)} runs"
-  files.write_atomically(flag_values.output_file, make_page(flag_values.title or default_title, runs, seed_groups))
+  files.write_atomically(flag_values.output_file, make_page(flag_values.title or default_title, runs, summaries))
   print(f"wrote {flag_values.output_file} ({counted(len(runs), 'run')})")
 
 

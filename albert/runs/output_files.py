@@ -19,7 +19,7 @@ import msgspec
 
 from albert.data.manifest import DataContent
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import files, json_values, local_files
 from albert.io.progress import log
 
 if TYPE_CHECKING:
@@ -215,8 +215,12 @@ def check_writable(directory: str) -> None:
   """
   if files.is_remote(directory):
     test_file = files.join(directory, f".writable-{uuid.uuid4().hex}")
-    files.write_atomically(test_file, b"")  # an error of TensorFlow names the path and the reason
-    files.remove(test_file)
+    try:
+      files.write_atomically(test_file, b"")
+      files.remove(test_file)
+    except Exception as error:  # of TensorFlow
+      problem = f"{directory}: cannot write there ({local_files.describe_error(error)})"
+      raise UserError(f"{problem}: check the path and its permissions") from error
     return
   existing_parent = os.path.abspath(directory)
   while not os.path.lexists(existing_parent):

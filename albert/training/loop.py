@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.errors import RunError, Stopped
-from albert.io.progress import ElapsedTime, log
+from albert.io.progress import elapsed_time, log
 from albert.io.text import counted
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
@@ -339,7 +339,7 @@ class Trainer:
       limits += [] if self.time_limit is None else [self.time_limit.next_stop(step)]
       target_step = min(last_step, step + steps_per_call, *limits)
       # The first call also traces and compiles the step.
-      with ElapsedTime("first step") if step == first_step else contextlib.nullcontext():
+      with elapsed_time("first step") if step == first_step else contextlib.nullcontext():
         seconds = self._time_steps(batches, target_step - step, checkpoints, saved_step)
       if step == first_step:
         log(f"the first step took {seconds:.1f} seconds")

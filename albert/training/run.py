@@ -24,7 +24,7 @@ import tf_keras as keras
 from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.progress import ElapsedTime, log
+from albert.io.progress import elapsed_time, log
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
@@ -315,7 +315,7 @@ class EvaluationsInTraining:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     assert self._log is not None
     log(f"step {step}: evaluating")
-    with ElapsedTime(f"step {step}: evaluating"):
+    with elapsed_time(f"step {step}: evaluating"):
       metrics, _ = self._evaluator.evaluate(self._train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(metrics)}")
     metric, loss = self._task.best_metric, metrics.get(self._task.best_loss)

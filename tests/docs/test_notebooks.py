@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,18 +47,12 @@ def test_a_notebook_is_valid_and_has_no_outputs(path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_flags_of_commands_in_a_notebook_exist(path: Path) -> None:
-  sources = [cell.source for cell in read_notebook(path).cells if cell.cell_type == "code"]
-  commands = [line for source in sources for line in _shell_commands(source)]
+  code = "\n".join(cell.source for cell in read_notebook(path).cells if cell.cell_type == "code")
+  commands = re.findall(r"^\s*!(.*)", code.replace("\\\n", " "), re.MULTILINE)
   assert commands
   invocations = [invocation for line in commands for invocation in invocations_in(line)]
   assert len(invocations) == len(commands)
   assert [line for invocation in invocations for line in flag_problems(invocation)] == []
-
-
-def _shell_commands(source: str) -> list[str]:
-  """The shell commands of a cell, which begin with "!"."""
-  lines = source.replace("\\\n", " ").splitlines()
-  return [line.strip().removeprefix("!") for line in lines if line.strip().startswith("!")]
 
 
 @pytest.mark.slow

@@ -78,12 +78,14 @@ def test_globs_without_files_and_empty_files_and_directories_are_refused(tmp_pat
     expand_globs(str(tmp_path))
 
 
-def test_two_stars_find_each_file_once_by_its_shortest_path(tmp_path: Path) -> None:
+def test_two_stars_find_each_file_once_though_links_lead_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   (tmp_path / "b" / "c").mkdir(parents=True)
   (tmp_path / ".hidden").mkdir()
   for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
     (tmp_path / name).write_text("x")
-  (tmp_path / "b" / "again").symlink_to(tmp_path)  # a loop
+  for name in ("again", "b/once", "b/c/more", "b/c/most"):  # links to tmp_path, so each makes a loop
+    (tmp_path / name).symlink_to(tmp_path)
+  (tmp_path / "b" / "loop").symlink_to("loop")
   outside = tmp_path.parent / f"{tmp_path.name}-outside"
   outside.mkdir()
   (outside / "d.txt").write_text("x")
@@ -95,6 +97,11 @@ def test_two_stars_find_each_file_once_by_its_shortest_path(tmp_path: Path) -> N
   assert matches("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
   assert matches("b/**/c/*.txt") == ["b/c/c.txt"]
   assert matches("*/d.txt") == ["outside/d.txt"]
+  assert matches("a.**") == ["a.txt"]  # the same as a.*
+  scandir = os.scandir
+  monkeypatch.setattr(os, "scandir", lambda path: scandir(path if path != f"{tmp_path}/b" else f"{tmp_path}/absent"))
+  with pytest.raises(UserError, match=f"{tmp_path}/absent: cannot list it"):
+    matches("**/*.txt")
 
 
 def test_broken_links_are_refused(tmp_path: Path) -> None:

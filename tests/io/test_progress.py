@@ -9,7 +9,7 @@ import time
 import pytest
 
 from albert.io import progress as progress_module
-from albert.io.progress import ElapsedTime, Progress
+from albert.io.progress import Progress, elapsed_time
 
 
 def test_plain_lines_show_percentage_rate_and_time_left(
@@ -46,7 +46,7 @@ def test_elapsed_time_is_shown_until_the_computation_ends(
   capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setattr(progress_module, "_FIRST_INTERVAL", 0.01)
-  with ElapsedTime("training"):
+  with elapsed_time("training"):
     time.sleep(0.2)
   lines = capsys.readouterr().err.splitlines()
   assert len(lines) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,7 @@ def test_tensorflow_reads_our_examples(features: dict[str, np.ndarray]) -> None:
   assert records.encode_example(dict(reversed(features.items()))) == encoded
 
 
-def test_booleans_are_encoded_and_complex_numbers_are_refused() -> None:
-  record = records.encode_example({"mask": np.array([True, False])})
-  assert records.decode_example(record)["mask"].tolist() == [1, 0]
+def test_complex_numbers_are_refused() -> None:
   with pytest.raises(TypeError, match="feature x: no TFRecord type for dtype complex128"):
     records.encode_example({"x": np.array([1j])})
 
@@ -179,6 +178,10 @@ def _records_or_error(path: Path) -> list[bytes] | str:
     return str(error)
 
 
+def with_flipped_bit(content: bytes, offset: int) -> bytes:
+  return content[:offset] + bytes([content[offset] ^ 16]) + content[offset + 1 :]
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, compress: bool) -> None:
   path = tmp_path / "file"
@@ -186,7 +189,7 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, compress: bool) 
   content = path.read_bytes()
   num_harmless = 0
   for offset in range(len(content)):
-    path.write_bytes(content[:offset] + bytes([content[offset] ^ 16]) + content[offset + 1 :])
+    path.write_bytes(with_flipped_bit(content, offset))
     records_or_error = _records_or_error(path)
     if isinstance(records_or_error, str):
       assert records_or_error.startswith(f"{path}: record ")
@@ -218,33 +221,24 @@ START_OF_RECORD_2 = len(RECORDS[0]) + OVERHEAD_BYTES + len(RECORDS[1]) + OVERHEA
 
 
 @pytest.mark.parametrize(
-  ("offset", "message"),
+  ("damage", "message"),
   [
-    (0, "record 0 .* the checksum of its length"),
-    (START_OF_RECORD_2 + 3, "record 2 .* the checksum of its length"),
-    (START_OF_RECORD_2 + HEADER_BYTES + 5, "record 2 .* the checksum of its data"),
+    (lambda content: with_flipped_bit(content, 0), "record 0 .* the checksum of its length"),
+    (lambda content: with_flipped_bit(content, START_OF_RECORD_2 + 3), "record 2 .* the checksum of its length"),
+    (
+      lambda content: with_flipped_bit(content, START_OF_RECORD_2 + HEADER_BYTES + 5),
+      "record 2 .* the checksum of its data",
+    ),
+    # 40 bytes of data, and the checksum of 4 bytes.
+    (lambda content: content[:-1], "record 3 .* the file ends after 43 of its 44 bytes"),
+    (lambda content: content + b"more", "record 4 .* the file ends inside its header"),
   ],
 )
-def test_an_error_names_the_damaged_record(tmp_path: Path, offset: int, message: str) -> None:
+def test_an_error_names_the_damaged_record(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
   path = tmp_path / "file"
   write_records(path)
-  content = bytearray(path.read_bytes())
-  content[offset] ^= 1
-  path.write_bytes(bytes(content))
+  path.write_bytes(damage(path.read_bytes()))
   with pytest.raises(UserError, match=f"{path}: {message}"):
-    list(records.read_records(str(path)))
-
-
-def test_an_error_names_the_record_that_was_cut(tmp_path: Path) -> None:
-  path = tmp_path / "file"
-  write_records(path)
-  content = path.read_bytes()
-  path.write_bytes(content[:-1])
-  # 40 bytes of data, and the checksum of 4 bytes.
-  with pytest.raises(UserError, match=r"record 3 .* the file ends after 43 of its 44 bytes"):
-    list(records.read_records(str(path)))
-  path.write_bytes(content + b"more")
-  with pytest.raises(UserError, match=r"record 4 .* the file ends inside its header"):
     list(records.read_records(str(path)))
 
 

@@ -61,7 +61,7 @@ def test_a_step_that_is_no_whole_number_is_refused(tmp_path: Path, step: str):
     ("environment.json", "null", "environment.json"),
     ("eval_results.json", '{"accuracy": 0.5', "eval_results.json: not JSON"),
     ("predictions_dev.json", '["a"]', "predictions_dev.json"),
-    ("metrics.jsonl", '{"step": 1}\n[]\n', "metrics.jsonl, line 2"),
+    ("metrics.jsonl", '{"step": 1}\noops\n', r"metrics.jsonl, line 2: not JSON \(Expecting value, column 1\): delete"),
     ("metrics.jsonl", b'{"step": 1, "loss": "\xff"}\n', "metrics.jsonl, line 1"),
     ("metrics.jsonl", '{"a":' * 3000 + "1" + "}" * 3000 + "\n", "metrics.jsonl, line 1"),
     ("predictions.tsv", "a\tb\nx\ry\tz\n", r"predictions.tsv, line 2: not a row"),
@@ -78,6 +78,7 @@ def test_a_damaged_file_gives_one_line(tmp_path: Path, file: str, content: str |
   "summary",
   [
     "[]",
+    '{"seeds": [1]}',
     '{"seeds": 5, "best_run": "run-1", "metrics": {}}',
     '{"seeds": ["../outside"], "best_run": "run-1", "metrics": {}}',
     '{"seeds": [1, 2], "best_run": 7, "metrics": {}}',
@@ -151,6 +152,8 @@ def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
     seeds = make_seeds_with_text(directory, text)
     page = make_page(text, *read_runs([str(seeds)], num_examples=3))
     page.encode("utf-8")  # fails if the page has a lone surrogate
+    assert "default-src 'none'" in page
+    assert "script-src" not in page
     return ParsedPage(page)
 
   harmless = parse_page(tmp_path / "harmless", "harmless")
@@ -158,6 +161,7 @@ def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
   assert hostile.elements == harmless.elements
   assert sum(cleaned(HOSTILE_TEXT) in text for text in hostile.text) > 20
   assert not any("<img" in element or "onerror" in element for element in hostile.elements)
+  assert "script" not in {name for name, *_ in hostile.elements}
 
 
 def test_a_run_that_is_given_under_two_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -73,6 +73,7 @@ def test_one_of_several_threads_that_start_together_gets_the_lock(tmp_path):
 def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path):
   run_dir = str(tmp_path / "run")
   program = f"""
+import time
 from albert.runs.directory_lock import DirectoryLock
 DirectoryLock({run_dir!r}, "training").acquire()
 print("locked", flush=True)
