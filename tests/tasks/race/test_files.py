@@ -94,6 +94,8 @@ def test_a_file_outside_of_races_folders_may_hold_one_passage(tmp_path: Path) ->
   path = tmp_path / "all.txt"
   path.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
   assert read_questions([str(path)], with_answers=True)[1].id == "high7.txt-1"
+  path.write_text(json.dumps(PASSAGE | {"id": ""}), encoding="utf-8")
+  assert read_questions([str(path)], with_answers=True)[1].id == "all.txt-1-1"
 
 
 def test_a_bad_passage_in_a_file_of_all_passages_is_named_with_its_line(tmp_path: Path) -> None:
