@@ -193,10 +193,8 @@ def write_class_scores(directory: str, split: str, split_predictions: Prediction
   assert labels is not None
   scores = classification.scores_of_classes(labels, split_predictions.predicted, len(names))
   columns: dict[str, Sequence[str]] = {"label": names}
-  for name in ("precision", "recall", "f1"):
-    columns[name] = [f"{score:.6g}" for score in getattr(scores, name)]
-  for name in ("num_labels", "num_predictions"):
-    columns[name] = list(map(str, getattr(scores, name)))
+  for name, values in scores.items():
+    columns[name] = [f"{value:.6g}" if values.dtype.kind == "f" else str(value) for value in values]
   if split_predictions.thresholds is not None:
     probabilities = zip(split_predictions.scores.T, labels.T > 0, strict=True)
     columns["calibration_error"] = [f"{measure_calibration(*values).error:.6g}" for values in probabilities]
@@ -277,7 +275,7 @@ def average_runs(
     choices = [settings.get("thresholds", config.thresholds) for settings in settings_of_runs]
     averages = _with_thresholds(averages, labeled_splits, dict(zip(run_dirs, choices, strict=True)))
     for split, average in averages.items():
-      predictions.write_predictions(output_dir, split, average)
+      predictions.write_predictions(predictions.predictions_path(output_dir, split), average)
   metrics: dict[str, float] = {}
   for split, average in averages.items():
     if split in labeled_splits:

@@ -159,7 +159,11 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) ->
     ("CoLA", "SST-2/train.tsv", r"train\.tsv, line 1: 2 columns instead of 4 \(source, label, mark, sentence\)"),
     ("SST-2", "CoLA/train.tsv", r"line 1: no column 'sentence'; there are: source0, 0, "),
     ("RTE", "STS-B/train.tsv", r"train\.tsv, line 1: no column 'label'; .*: check --task_name=RTE and --data_dir$"),
-    ("RTE", "STS-B/test.tsv", r"test\.tsv, line 1: column 'old_index' is not one of RTE; .*: check --task_name=RTE and"),
+    (
+      "RTE",
+      "STS-B/test.tsv",
+      r"test\.tsv, line 1: column 'old_index' is not one of RTE; .*: check --task_name=RTE and",
+    ),
     ("WNLI", "MNLI/test_matched.tsv", r"line 1: column 'promptID' is not one of WNLI"),
     ("CoLA", "QNLI/test.tsv", r"line 1: column 'question' is not one of CoLA"),
   ],
