@@ -27,8 +27,10 @@ def write_run(directory: Path, probability: float, config: dict[str, Any] | None
   (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
   probabilities = np.array([[1 - probability, probability], [0.75, 0.25], [0.5, 0.5]])
   labels = np.array([1, 0, 1], np.int32)
-  write_predictions(str(directory), "dev", Predictions(["0", "1", "2"], ("0", "1"), probabilities, labels))
-  write_predictions(str(directory), "test", Predictions(["7", "8", "9"], ("0", "1"), probabilities))
+  write_predictions(
+    str(directory / "predictions_dev.tsv"), Predictions(["0", "1", "2"], ("0", "1"), probabilities, labels)
+  )
+  write_predictions(str(directory / "predictions_test.tsv"), Predictions(["7", "8", "9"], ("0", "1"), probabilities))
   return str(directory)
 
 

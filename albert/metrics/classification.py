@@ -33,41 +33,25 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
   return float(metrics.accuracy_score(labels, predictions))
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassScores:
-  """Precision, recall and F1 of each class.
-
-  Attributes:
-    precision: the share of the predictions of a class that are right, float64 [C].
-    recall: the share of the examples of a class that are predicted as such, float64 [C].
-    f1: the harmonic mean of both, float64 [C].
-    num_labels: number of examples that have the class as a label, int [C].
-    num_predictions: number of examples for which the class is predicted, int [C].
-  """
-
-  precision: np.ndarray
-  recall: np.ndarray
-  f1: np.ndarray
-  num_labels: np.ndarray
-  num_predictions: np.ndarray
-
-
-def scores_of_classes(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> ClassScores:
+def scores_of_classes(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> dict[str, np.ndarray]:
   """Computes precision, recall and F1 of each class.
 
   Args:
     labels: int [N] or [N, C], N > 0.
     predictions: int [N] or [N, C].
     num_classes: C.
+  Returns: precision, recall and f1, float64 [C]; and the numbers of examples that have the class as a label and as a
+    prediction: num_labels and num_predictions, int [C].
   """
   from sklearn import metrics
 
-  precision, recall, f1_scores, num_labels = metrics.precision_recall_fscore_support(
+  columns = metrics.precision_recall_fscore_support(
     labels, predictions, labels=np.arange(num_classes), zero_division=0.0
   )
+  scores = dict(zip(("precision", "recall", "f1", "num_labels"), columns, strict=True))
   is_matrix = predictions.ndim == 2
   num_predictions = predictions.sum(axis=0) if is_matrix else np.bincount(predictions, minlength=num_classes)
-  return ClassScores(precision, recall, f1_scores, num_labels, num_predictions)
+  return scores | {"num_predictions": num_predictions}
 
 
 def _score(name: str, **options: Any) -> _Metric:
@@ -118,32 +102,25 @@ def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> floa
 
 
 # Metrics of one class among the others. `compute` renumbers the classes, so that the positive one is class 1.
-POSITIVE_METRICS = {
-  name: _score(f"{name}_score", labels=[1], average="macro") for name in ("f1", "precision", "recall")
-}
-# Metrics of one class for each example, or of several. With one, micro_f1 equals accuracy.
-CLASS_METRICS: dict[str, _Metric] = {
+POSITIVE_METRICS = ("f1", "precision", "recall")
+METRICS: dict[str, _Metric] = {
+  **{name: _score(f"{name}_score", labels=[1], average="macro") for name in POSITIVE_METRICS},
+  # Of one class for each example, or of several. With one, micro_f1 equals accuracy.
   "accuracy": accuracy,
   "macro_f1": _score("f1_score", average="macro"),
   "micro_f1": _score("f1_score", average="micro"),
   "macro_precision": _score("precision_score", average="macro"),
   "macro_recall": _score("recall_score", average="macro"),
-}
-# Further metrics that need several labels: those over all pairs of an example and a label.
-PAIR_METRICS: dict[str, _Metric] = {
+  # Over all pairs of an example and a label, of which an example may have several.
   "micro_precision": _score("precision_score", average="micro"),
   "micro_recall": _score("recall_score", average="micro"),
-}
-# Equal values get the mean of their ranks for "spearman".
-REGRESSION_METRICS: dict[str, _Metric] = {
+  "matthews_corrcoef": matthews_corrcoef,
+  # Of numbers. Equal values get the mean of their ranks for "spearman".
   "pearson": functools.partial(_correlation, "pearsonr"),
   "spearman": functools.partial(_correlation, "spearmanr"),
   "rmse": rmse,
   "mae": mae,
 }
-METRICS = (
-  POSITIVE_METRICS | CLASS_METRICS | PAIR_METRICS | REGRESSION_METRICS | {"matthews_corrcoef": matthews_corrcoef}
-)
 # Metrics of which lower values are better.
 ERRORS = ("rmse", "mae")
 
@@ -162,13 +139,8 @@ def compute(
   Returns:
     Name -> value.
   """
-  values = {}
-  for name in names:
-    if name in POSITIVE_METRICS:
-      values[name] = METRICS[name]((labels == positive_class).astype(int), (predictions == positive_class).astype(int))
-    else:
-      values[name] = METRICS[name](labels, predictions)
-  return values
+  of_class = (labels == positive_class).astype(int), (predictions == positive_class).astype(int)
+  return {name: METRICS[name](*of_class if name in POSITIVE_METRICS else (labels, predictions)) for name in names}
 
 
 def span_scores(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
@@ -126,8 +126,13 @@ def evaluate_v2(
   if null_odds is not None:
     _check_complete(answers, null_odds, "null score")
   has_answer = {question: bool(texts) for question, texts in answers.items()}
-  metric_functions = {"exact": exact_match, "f1": f1_v2}
-  scores = {name: _best_scores(answers, predictions, function) for name, function in metric_functions.items()}
+  # Metric -> question -> the best score over its gold answers. An unanswerable question has the gold answer "".
+  scores: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
+  for question, texts in answers.items():
+    # The official script ignores gold answers that consist of articles and punctuation only.
+    gold_texts = [text for text in texts if normalize_answer(text)] or [""]
+    scores["exact"][question] = max(exact_match(text, predictions[question]) for text in gold_texts)
+    scores["f1"][question] = max(f1_v2(text, predictions[question]) for text in gold_texts)
   # A question with null odds above the threshold has the prediction "": its score is 1 if it has no answer, else 0.
   left_empty = {question for question, odds in (null_odds or {}).items() if odds > threshold}
   metrics: dict[str, float] = {}
@@ -157,18 +162,6 @@ def _check_complete(answers: GoldAnswers, predicted: Mapping[str, Any], kind: st
   missing = [question for question in answers if question not in predicted]
   if missing:
     raise UserError(f"no {kind} of question {name_and_others(missing[0], len(missing) - 1)}: predict all questions")
-
-
-def _best_scores(
-  answers: GoldAnswers, predictions: Mapping[str, str], score: Callable[[str, str], float]
-) -> dict[str, float]:
-  """Question id -> the best score over its gold answers. An unanswerable question has the gold answer ""."""
-  scores = {}
-  for question, texts in answers.items():
-    # The official script ignores gold answers that consist of articles and punctuation only.
-    gold_texts = [text for text in texts if normalize_answer(text)] or [""]
-    scores[question] = max(score(text, predictions[question]) for text in gold_texts)
-  return scores
 
 
 def _best_threshold(

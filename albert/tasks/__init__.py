@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from albert.tasks.answers import ChoiceAnswer as ChoiceAnswer
   from albert.tasks.answers import ClassAnswer as ClassAnswer
+  from albert.tasks.answers import LabelsAnswer as LabelsAnswer
   from albert.tasks.answers import SpanAnswer as SpanAnswer
   from albert.tasks.answers import TagAnswer as TagAnswer
   from albert.tasks.answers import TaggedSpan as TaggedSpan
@@ -23,19 +24,9 @@ if TYPE_CHECKING:
 
 # Public name -> the module that defines it. Each module is imported when one of its names is first used.
 _MODULES = {
-  "ChoiceAnswer": "answers",
-  "ClassAnswer": "answers",
-  "Classification": "definitions",
-  "Glue": "definitions",
-  "MultipleChoice": "definitions",
-  "QuestionAnswering": "definitions",
-  "Pretraining": "definitions",
-  "Regression": "definitions",
-  "SpanAnswer": "answers",
-  "TagAnswer": "answers",
-  "TaggedSpan": "answers",
-  "Tagging": "definitions",
-  "TaskDefinition": "definitions",
+  **dict.fromkeys(("ChoiceAnswer", "ClassAnswer", "LabelsAnswer", "SpanAnswer", "TagAnswer", "TaggedSpan"), "answers"),
+  **dict.fromkeys(("Classification", "Glue", "MultipleChoice", "Pretraining", "QuestionAnswering"), "definitions"),
+  **dict.fromkeys(("Regression", "Tagging", "TaskDefinition"), "definitions"),
 }
 
 

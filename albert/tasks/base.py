@@ -26,6 +26,7 @@ from albert.data.examples import TokenizedExamples, make_examples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
+from albert.io import files
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
@@ -405,12 +406,15 @@ class Task(abc.ABC):
     """
     del split, outputs, directory
 
-  @abc.abstractmethod
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of the files that predict writes. The first one is the file of predictions.
 
+    By default it is the only one: predictions_NAME in `directory`, with the task's extension.
+
     Args: see predict.
     """
+    name = f"predictions_{self.data.predictions_name()}{self.predictions_extension}"
+    return [predictions_file or files.join(directory, name)]
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""

@@ -531,18 +531,6 @@ def columns_of_texts(data: TableData, words: str = "", tags: str = "", *, with_t
   return required if with_tags else required[:1]
 
 
-def rows_to_predict(data: TableData, words: str = "") -> Rows:
-  """Converts texts, lists of words, or rows with one of them, to rows.
-
-  Args:
-    data: the data.
-    words: the name of the column of words; "" for tokens.
-  Raises:
-    UserError: there are no rows, or a row lacks the column.
-  """
-  return rows_of(data, "the data to predict", columns_of_texts(data, words, with_tags=False), ["id"])
-
-
 @dataclasses.dataclass(repr=False, eq=False)
 class Pretraining(TaskDefinition):
   """Pretrains on TFRecord shards: masked LM, and sentence order or next sentence.

@@ -120,8 +120,8 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
   files.write_atomically(path, replace_surrogates("\n".join(lines) + "\n"))
 
 
-def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
-  """Writes predictions_SPLIT.tsv in a directory, or the file `path`. Returns its path."""
+def write_predictions(path: str, predictions: Predictions) -> None:
+  """Writes a predictions file."""
   columns: dict[str, Sequence[str]] = {ID: predictions.ids}
   if predictions.labels is not None:
     columns[LABEL] = predictions.format_values(predictions.labels)
@@ -129,9 +129,7 @@ def write_predictions(directory: str, split: str, predictions: Predictions, path
   for index, name in enumerate(predictions.label_names):
     scores = predictions.scores[:, index]
     columns[_PROBABILITY_PREFIX + name] = ["" if np.isnan(score) else f"{score:.9g}" for score in scores]
-  path = path or predictions_path(directory, split)
   write_table(path, list(columns), zip(*columns.values(), strict=True))
-  return path
 
 
 def read_predictions(path: str, separator: str = "") -> Predictions:
@@ -248,7 +246,7 @@ def average_predictions_files(
     paths = [predictions_path(directory, split) for directory in run_dirs]
     averages[split] = average_predictions([read_predictions(path, separator) for path in paths], paths)
   for split, average in averages.items():
-    write_predictions(output_dir, split, average)
+    write_predictions(predictions_path(output_dir, split), average)
   return averages
 
 

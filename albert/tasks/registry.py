@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.pretraining.flags import PretrainingConfig
@@ -56,6 +55,7 @@ class TrainingStep(NamedTuple):
 
 _find_vocabulary_size = _lazy("albert.tasks.finetuning:find_vocabulary_size")
 _find_length = _lazy("albert.tasks.pretraining.files:find_length")
+_make_pretraining_task = _lazy("albert.tasks.pretraining.model:PretrainingTask")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RegisteredTask:
 
   Attributes:
     config_class: the config that holds the task's flags.
-    make_task: (model config, task config, what read_data returned) -> the task. It imports TensorFlow.
+    make_task: (model config, what read_data returned) -> the task. It imports TensorFlow.
     read_data: (model config, task config, train=, evaluate=, predict=) -> the data half of the task. It
       reads the files of a command that trains, evaluates or predicts, before TensorFlow is imported, and raises
       UserError if a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
@@ -86,23 +86,17 @@ class RegisteredTask:
   find_vocabulary_size: Callable[[ModelConfig, Any], VocabularySize | None] = _find_vocabulary_size
 
 
-def _finetuning(reference: str) -> Callable[..., Task]:
-  """Returns a function that makes a fine-tuning task of the class "module:name" from its data half."""
-  make = _lazy(reference)
-  return lambda model_config, config, data: make(model_config, data)
-
-
 TASKS: dict[str, RegisteredTask] = {
   "pretraining": RegisteredTask(
     PretrainingConfig,
-    make_task=_lazy("albert.tasks.pretraining.model:PretrainingTask"),
+    make_task=lambda model_config, data: _make_pretraining_task(model_config, data.config, data),
     read_data=_lazy("albert.tasks.pretraining.files:read_data"),
     training_step=lambda config: TrainingStep("pretraining", _find_length(config)),
     find_vocabulary_size=_lazy("albert.tasks.pretraining.files:find_vocabulary_size"),
   ),
   "classifier": RegisteredTask(
     ClassifierConfig,
-    make_task=_finetuning("albert.tasks.glue.model:TextTask"),
+    make_task=_lazy("albert.tasks.glue.model:TextTask"),
     read_data=_lazy("albert.tasks.glue.files:TextData.of_command"),
     training_step=lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
@@ -110,7 +104,7 @@ TASKS: dict[str, RegisteredTask] = {
   ),
   "squad": RegisteredTask(
     squad_flags.SquadConfig,
-    make_task=_finetuning("albert.tasks.squad.model:SquadTask"),
+    make_task=_lazy("albert.tasks.squad.model:SquadTask"),
     read_data=_lazy("albert.tasks.squad.files:SquadData.of_command"),
     training_step=lambda config: TrainingStep(
       "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
@@ -120,7 +114,7 @@ TASKS: dict[str, RegisteredTask] = {
   ),
   "race": RegisteredTask(
     RaceConfig,
-    make_task=_finetuning("albert.tasks.race.model:RaceTask"),
+    make_task=_lazy("albert.tasks.race.model:RaceTask"),
     read_data=_lazy("albert.tasks.race.files:RaceData.of_command"),
     # RACE's questions have four options.
     training_step=lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
@@ -129,7 +123,7 @@ TASKS: dict[str, RegisteredTask] = {
   ),
   "tagging": RegisteredTask(
     TaggingConfig,
-    make_task=_finetuning("albert.tasks.tagging.model:TaggingTask"),
+    make_task=_lazy("albert.tasks.tagging.model:TaggingTask"),
     read_data=_lazy("albert.tasks.tagging.files:TaggingData.of_command"),
     training_step=lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
@@ -148,6 +142,6 @@ def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = 
   Raises:
     UserError: settings that are not possible together, or files that cannot be used.
   """
-  if data is None and isinstance(config, FinetuningConfig):
+  if data is None:
     data = TASKS[name].read_data(model_config, config, train=False, evaluate=False, predict=False)
-  return TASKS[name].make_task(model_config, config, data)
+  return TASKS[name].make_task(model_config, data)

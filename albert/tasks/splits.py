@@ -39,8 +39,16 @@ def hold_out(rows: Rows, share: float, seed: int, *, groups: Sequence[Any]) -> t
   """
   if not 0 < share < 1:
     raise UserError(f"eval_share={share}: give a share between 0 and 1, or 0 to train on all rows")
-  num_held_out = max(1, round(share * len(rows)))
-  held_out = _choose_groups(groups, num_held_out, np.random.default_rng(seed))
+  sizes = collections.Counter(groups)
+  names = list(sizes)
+  shuffled_names = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+  num_wanted, num_chosen = max(1, round(share * len(rows))), 0
+  chosen_groups = set()
+  for name in shuffled_names[:-1]:  # at least one group remains for training
+    if num_chosen < num_wanted:
+      chosen_groups.add(name)
+      num_chosen += sizes[name]
+  held_out = {row for row, name in enumerate(groups) if name in chosen_groups}
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
   print(
@@ -49,21 +57,6 @@ def hold_out(rows: Rows, share: float, seed: int, *, groups: Sequence[Any]) -> t
   )
   train = rows.select(i for i in range(len(rows)) if i not in held_out)
   return train, rows.select(sorted(held_out))
-
-
-def _choose_groups(groups: Sequence[Any], num_rows: int, rng: np.random.Generator) -> set[int]:
-  """Chooses random groups until they have at least `num_rows` rows, but never all groups. Returns their rows."""
-  sizes = collections.Counter(groups)
-  names = list(sizes)
-  shuffled_names = [names[i] for i in rng.permutation(len(names))]
-  chosen_groups = set()
-  num_chosen_rows = 0
-  for name in shuffled_names[:-1]:  # at least one group remains for training
-    if num_chosen_rows >= num_rows:
-      break
-    chosen_groups.add(name)
-    num_chosen_rows += sizes[name]
-  return {row for row, name in enumerate(groups) if name in chosen_groups}
 
 
 class TextGroups:
@@ -101,7 +94,16 @@ class TextGroups:
       share: between 0 and 1.
     Returns: the chosen rows, sorted.
     """
-    chosen = (row for groups in self.by_class(classes).values() for row in _choose_share(groups, share))
+    chosen: list[int] = []
+    for groups in self.by_class(classes).values():
+      num_rows = sum(map(len, groups))
+      num_wanted = min(max(1, round(share * num_rows)), num_rows - 1)
+      of_class: list[int] = []
+      for group in groups:
+        if len(of_class) + len(group) <= num_wanted:
+          of_class += group
+      smallest = min(groups, key=len)
+      chosen += of_class or smallest
     return sorted(chosen)
 
   def choose_of_numbers(self, numbers: np.ndarray, share: float) -> list[int]:
@@ -120,14 +122,3 @@ class TextGroups:
     for start, end in itertools.pairwise(bounds):
       chosen += min(by_number[start:end], key=lambda group: ranks[id(group)])
     return sorted(chosen)
-
-
-def _choose_share(groups: Sequence[list[int]], share: float) -> list[int]:
-  """Chooses the rows of the first groups, until they are about a share of all rows; at least one group, never all."""
-  num_rows = sum(map(len, groups))
-  num_wanted = min(max(1, round(share * num_rows)), num_rows - 1)
-  chosen: list[int] = []
-  for group in groups:
-    if len(chosen) + len(group) <= num_wanted:
-      chosen += group
-  return chosen or min(groups, key=len)

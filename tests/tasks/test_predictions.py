@@ -45,8 +45,8 @@ CHOICE_PREDICTIONS = Predictions(
   ],
 )
 def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Predictions) -> None:
-  path = predictions.write_predictions(str(tmp_path), "dev", written)
-  assert path == str(tmp_path / "predictions_dev.tsv")
+  path = str(tmp_path / "predictions_dev.tsv")
+  predictions.write_predictions(path, written)
   read = predictions.read_predictions(path)
   assert (list(read.ids), read.label_names) == (written.ids, written.label_names)
   np.testing.assert_allclose(read.scores, written.scores, rtol=1e-7)
@@ -57,11 +57,14 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Pred
 
 
 def test_a_predictions_file_has_the_label_the_prediction_and_the_probabilities(tmp_path: Path) -> None:
-  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "dev", CLASS_PREDICTIONS)))
+  path = tmp_path / "predictions.tsv"
+  predictions.write_predictions(str(path), CLASS_PREDICTIONS)
+  rows = read_tsv_rows(path)
   assert rows[0] == ["id", "label", "prediction", "probability_no", "probability_yes"]
   assert rows[1] == ["a", "yes", "yes", "0.25", "0.75"]
   assert rows[4][:3] == ["d", "no", "no"]  # the first of two equally probable classes
-  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "test", CHOICE_PREDICTIONS)))
+  predictions.write_predictions(str(path), CHOICE_PREDICTIONS)
+  rows = read_tsv_rows(path)
   assert rows[1] == ["q1", "B", "0.2", "0.8", ""]  # no label, and no third option
 
 
@@ -168,7 +171,7 @@ def test_predictions_with_other_ids_or_labels_are_not_averaged(change: dict[str,
 def test_runs_without_common_predictions_are_not_averaged(tmp_path: Path) -> None:
   for name in ("dev", "test"):
     (tmp_path / name).mkdir()
-    predictions.write_predictions(str(tmp_path / name), name, CLASS_PREDICTIONS)
+    predictions.write_predictions(f"{tmp_path}/{name}/predictions_{name}.tsv", CLASS_PREDICTIONS)
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
     predictions.average_predictions_files([f"{tmp_path}/dev", f"{tmp_path}/test"], str(tmp_path), {})
 
@@ -202,5 +205,6 @@ def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> Non
   written = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
   path = write_mistakes(str(tmp_path), "dev", written, [("text", ["x\ud800\t\ny"])])
   assert "x\ufffd  y" in Path(path).read_text(encoding="utf-8")
-  read = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", written))
+  predictions.write_predictions(path, written)
+  read = predictions.read_predictions(path)
   assert read.label_names == ("a\ufffd", "b")

@@ -7,7 +7,7 @@ trains it on several devices.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.data import tables
-from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
@@ -92,15 +91,11 @@ class ToyTask(Task):
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
-  def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
-  ) -> Sequence[str]:
-    (path,) = self.prediction_files(directory, predictions_file)
-    rows = [
-      {"index": i, "label": int(row.argmax())} for i, row in enumerate(run_model(self.sets.dataset("test"))["logits"])
-    ]
-    tables.write_rows(path, rows)
-    return [path]
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> list[int]:
+    return outputs["logits"].argmax(-1).tolist()
+
+  def write_test_predictions(self, predictions: list[int], paths: Sequence[str]) -> None:
+    tables.write_rows(paths[0], [{"index": index, "label": label} for index, label in enumerate(predictions)])
 
 
 def write_toy_files(directory: str, num_examples: int = 64) -> None:

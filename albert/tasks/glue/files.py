@@ -31,6 +31,8 @@ _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
 _USUAL_SEPARATORS = (",", ";", "|")
 _NO_TABLE = Table("", {}, ())
+# Columns by which the files of some tasks are recognized, whose texts are in the same columns as those of other tasks.
+_COLUMNS_OF_TASKS = {"old_index": "STS-B", "promptID": "MNLI", "question": "QNLI"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,10 +280,24 @@ class TextData(FinetuningData):
 
 
 def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> Table:
-  """Reads the columns of a file of a task, or of its rows in memory. The task's labels are not needed."""
+  """Reads the columns of a file of a task, or of its rows in memory. The task's labels are not needed.
+
+  Raises:
+    UserError: the file belongs to another task of GLUE; or see tables.read_table.
+  """
+  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
+  if spec.name != CUSTOM and not file_format.header and isinstance(source, str):
+    header = tables.read_header(source)
+    of_others = [name for name, task in _COLUMNS_OF_TASKS.items() if name in header and task != spec.name]
+    missing = [name for name in names if name not in header]
+    if header and (missing or of_others):
+      fault = f"no column {missing[0]!r}" if missing else f"column {of_others[0]!r} is not one of {spec.name}"
+      raise UserError(
+        f"{source}, line 1: {fault}; there are: {', '.join(header)}: check --task_name={spec.name} and --data_dir"
+      )
   return tables.read_table(
     source,
-    [*file_format.texts, *filter(None, (file_format.label, file_format.id))],
+    names,
     header=file_format.header or None,
     tolerated_damage=file_format.tolerated_damage,
     list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},

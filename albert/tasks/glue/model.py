@@ -184,7 +184,7 @@ class TextTask(Task):
     split_predictions, columns = self.predictions(split, outputs), self.data.rows(split).texts
     names, indices = self.data.formats[split].texts, outputs["example_index"]
     texts = [(name, [column[i] for i in indices]) for name, column in zip(names, columns, strict=True)]
-    predictions.write_predictions(directory, split, split_predictions)
+    predictions.write_predictions(predictions.predictions_path(directory, split), split_predictions)
     predictions.write_mistakes(directory, split, split_predictions, texts)
     if self.spec.labels:
       results.write_class_scores(directory, split, split_predictions)
@@ -230,7 +230,7 @@ class TextTask(Task):
     """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
     remaining_paths = iter(paths)
     for split, split_predictions in predictions_of_splits.items():
-      predictions.write_predictions("", split, split_predictions, next(remaining_paths))
+      predictions.write_predictions(next(remaining_paths), split_predictions)
       if self.data.formats[split].submission:
         results.write_submission(next(remaining_paths), self.spec, split_predictions)
 

@@ -193,10 +193,8 @@ def write_class_scores(directory: str, split: str, split_predictions: Prediction
   assert labels is not None
   scores = classification.scores_of_classes(labels, split_predictions.predicted, len(names))
   columns: dict[str, Sequence[str]] = {"label": names}
-  for name in ("precision", "recall", "f1"):
-    columns[name] = [f"{score:.6g}" for score in getattr(scores, name)]
-  for name in ("num_labels", "num_predictions"):
-    columns[name] = list(map(str, getattr(scores, name)))
+  for name, values in scores.items():
+    columns[name] = [f"{value:.6g}" if values.dtype.kind == "f" else str(value) for value in values]
   if split_predictions.thresholds is not None:
     probabilities = zip(split_predictions.scores.T, labels.T > 0, strict=True)
     columns["calibration_error"] = [f"{measure_calibration(*values).error:.6g}" for values in probabilities]
@@ -225,18 +223,15 @@ def calibration_of(predictions: Predictions) -> Calibration:
 
 
 def draw_pictures(directory: str, split: str, split_predictions: Predictions) -> None:
-  """Draws a confusion matrix or a scatter plot, and the calibration if each example has one label."""
-  predictions.draw_predictions(directory, split, split_predictions)
-  if split_predictions.label_names and split_predictions.thresholds is None:
-    draw_calibration(directory, split, split_predictions)
+  """Draws a confusion matrix or a scatter plot, and calibration_SPLIT.png if each example has one label.
 
-
-def draw_calibration(directory: str, split: str, predictions: Predictions) -> None:
-  """Draws calibration_SPLIT.png: for each interval of probabilities the share of the predictions that are right.
-
-  On the diagonal, the share equals the probability. Each example must have one label.
+  The latter shows for each interval of probabilities the share of the predictions that are right. On the diagonal, the
+  share equals the probability.
   """
-  calibration = calibration_of(predictions)
+  predictions.draw_predictions(directory, split, split_predictions)
+  if not split_predictions.label_names or split_predictions.thresholds is not None:
+    return
+  calibration = calibration_of(split_predictions)
   figure = figures.new_figure(4.2, 4.2)
   axes = figure.subplots()
   width = 1 / NUM_INTERVALS
@@ -274,10 +269,18 @@ def average_runs(
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
   labeled_splits = [split for split, average in averages.items() if average.labels is not None]
   if spec.label_separator:
-    choices = [settings.get("thresholds", config.thresholds) for settings in settings_of_runs]
-    averages = _with_thresholds(averages, labeled_splits, dict(zip(run_dirs, choices, strict=True)))
+    # All splits get the same thresholds: those that --thresholds chooses on the first average with labels, or else the
+    # mean of the thresholds of the runs.
+    labeled = averages[labeled_splits[0]] if labeled_splits else None
+    if labeled is not None and labeled.labels is not None and fixed_threshold(config.thresholds) is None:
+      thresholds = choose_thresholds(config.thresholds, labeled.labels, labeled.scores)
+    else:
+      choices = [settings_of_run.get("thresholds", config.thresholds) for settings_of_run in settings_of_runs]
+      runs = zip(run_dirs, choices, strict=True)
+      thresholds = np.mean([thresholds_of_run(run, choice, spec.labels) for run, choice in runs], axis=0)
     for split, average in averages.items():
-      predictions.write_predictions(output_dir, split, average)
+      averages[split] = dataclasses.replace(average, thresholds=thresholds)
+      predictions.write_predictions(predictions.predictions_path(output_dir, split), averages[split])
   metrics: dict[str, float] = {}
   for split, average in averages.items():
     if split in labeled_splits:
@@ -287,18 +290,3 @@ def average_runs(
     elif split in spec.test and spec.test[split].submission:
       write_submission(files.join(output_dir, spec.test[split].submission), spec, average)
   return metrics
-
-
-def _with_thresholds(
-  averages: Mapping[str, Predictions], labeled_splits: Sequence[str], choices: Mapping[str, str]
-) -> dict[str, Predictions]:
-  """Gives all splits the same thresholds: those that --thresholds chooses on the averages of the first split with
-  labels, or else the mean of the runs' thresholds. `choices`: output_dir of each run -> its --thresholds."""
-  first = next(iter(averages.values()))
-  thresholds = np.mean([thresholds_of_run(run, choice, first.label_names) for run, choice in choices.items()], axis=0)
-  choice = next(iter(choices.values()))
-  if fixed_threshold(choice) is None and labeled_splits:
-    labeled = averages[labeled_splits[0]]
-    assert labeled.labels is not None
-    thresholds = choose_thresholds(choice, labeled.labels, labeled.scores)
-  return {split: dataclasses.replace(average, thresholds=thresholds) for split, average in averages.items()}

@@ -11,6 +11,7 @@ from typing import Any
 
 from albert.config import recipes
 from albert.errors import UserError
+from albert.metrics.classification import POSITIVE_METRICS
 from albert.tasks.glue.flags import (
   BALANCED,
   RANKING,
@@ -23,11 +24,8 @@ from albert.tasks.glue.flags import (
 )
 
 CUSTOM = "custom"
-# The metrics of one label among the others (albert.metrics.classification computes them).
-POSITIVE_METRICS = ("f1", "precision", "recall")
 LOSS = "loss"
-# The metrics by what is predicted. The first one is the default of --best_metric. albert.metrics.classification
-# computes them; it is not imported here, because the flags are checked before slow imports.
+# The metrics by what is predicted. The first one is the default of --best_metric.
 _METRICS_OF_NUMBERS = ("pearson", "spearman", "rmse", "mae")
 _METRICS_OF_CLASSES = (
   *("accuracy", "f1", "matthews_corrcoef", "macro_f1", "micro_f1", "macro_precision", "macro_recall"),

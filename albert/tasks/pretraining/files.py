@@ -26,6 +26,7 @@ from albert.data.shards import stat_shards
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
+from albert.tasks.predictions import predictions_name
 from albert.tasks.pretraining.flags import (
   PretrainingConfig,
   Stage,
@@ -334,6 +335,10 @@ class PretrainingData:
     data._rows = source if isinstance(source, Rows) else None
     data.config = dataclasses.replace(self.config, predict_file="" if isinstance(source, Rows) else source)
     return data
+
+  def predictions_name(self) -> str:
+    """Returns NAME in the name of the predictions file (see albert.tasks.predictions.predictions_name)."""
+    return predictions_name(self.config.predict_file)
 
   @functools.cached_property
   def masked_lines(self) -> list[MaskedLine]:

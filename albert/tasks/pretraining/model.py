@@ -24,7 +24,6 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
-from albert.tasks.predictions import predictions_name, predictions_path
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.results import baseline_accuracies, fill_line
@@ -215,10 +214,6 @@ class PretrainingTask(Task):
     task = copy.copy(self)
     task.data = self.data.with_source(source)
     return task
-
-  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the path of predictions_NAME.tsv."""
-    return [predictions_file or predictions_path(directory, predictions_name(self.data.config.predict_file))]
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""

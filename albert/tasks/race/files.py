@@ -195,7 +195,7 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
     if not number and name != "all.txt":  # which has the passages of a folder in the original's download
       yield location, _passage_id(folder, name), passage
     else:
-      passage_id = passage.id or f"{name}-{number}"
+      passage_id = passage.id or f"{name}-{max(number, 1)}"
       # RACE's ids begin with the level: high19432.txt.
       yield location, _passage_id(folder, passage_id.removeprefix(folder)) if folder in LEVELS else passage_id, passage
 

@@ -80,7 +80,7 @@ class RaceTask(Task):
       ("question", [question.text for question in questions]),
       ("options", [" | ".join(question.options) for question in questions]),
     ]
-    write_predictions(directory, split, split_predictions)
+    write_predictions(predictions_path(directory, split), split_predictions)
     write_mistakes(directory, split, split_predictions, texts)
 
   def prediction_rows(self, data: TableData) -> Rows:
@@ -95,10 +95,6 @@ class RaceTask(Task):
       answers.append(ChoiceAnswer(question.options[best], int(best), probabilities))
     return answers
 
-  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the path of the predictions of the test set."""
-    return [predictions_file or predictions_path(directory, self.data.predictions_name())]
-
   def write_test_predictions(self, predictions: Predictions, paths: Sequence[str]) -> None:
     """Writes the predictions of the test set."""
-    write_predictions("", TEST, predictions, paths[0])
+    write_predictions(paths[0], predictions)

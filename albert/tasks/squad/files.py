@@ -16,6 +16,8 @@ from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST
 from albert.tasks.squad.flags import SquadConfig
 
+_REMEDY = "give data in the form of SQuAD"
+
 
 class SquadAnswer(msgspec.Struct, frozen=True):
   """An answer, which is a span of the paragraph: context[start : start + len(text)] == text.
@@ -102,7 +104,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
   for source in sources:
     num_before, has_key = len(questions), False
     for location, paragraph, values in _read_entries(source):
-      entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry)
+      entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, _REMEDY)
       if entry.id in locations:
         raise UserError(f"{location}: id {entry.id!r} is already used by {locations[entry.id]}: give another id")
       locations[entry.id] = location
@@ -159,10 +161,10 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dic
   if isinstance(source, Rows):
     for index, number in enumerate(source.row_numbers):
       location, row = source.location(index), source.values(index)
-      of_row = json_values.convert(location, row, _ParagraphOfRow)
+      of_row = json_values.convert(location, row, _ParagraphOfRow, _REMEDY)
       yield location, _make_paragraph(of_row.title, of_row.context), {"id": str(number), **row}
     return
-  content = files.read_json(source, _SquadFile, "give a file in the form of SQuAD")
+  content = files.read_json(source, _SquadFile, _REMEDY)
   for i, article in enumerate(content.data):
     for j, of_article in enumerate(article.paragraphs):
       paragraph = _make_paragraph(article.title, of_article.context)

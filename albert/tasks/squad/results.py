@@ -217,7 +217,7 @@ def read_threshold(directory: str, split: str, predictions: SquadPredictions, re
   if predictions.answers(recorded) == answers:
     return recorded
   answered_odds = [odds for question, odds in predictions.null_odds.items() if answers.get(question)]
-  return max(answered_odds, default=min(predictions.null_odds.values()) - 1.0)
+  return max(answered_odds, default=min(predictions.null_odds.values(), default=recorded) - 1.0)
 
 
 def write_evaluation(

@@ -10,14 +10,14 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.rows import Rows, TableData
+from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.metrics.classification import GUESSING_LOSS, guessing_loss
 from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
-from albert.tasks.definitions import rows_to_predict
+from albert.tasks.definitions import columns_of_texts
 from albert.tasks.splits import TEST, TRAIN
 from albert.tasks.tagging import results
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
@@ -108,12 +108,8 @@ class TaggingTask(Task):
     """Writes predictions in the form of the input, and mistakes."""
     split_predictions = self.predictions(split, outputs)
     if len(split_predictions) == len(self.data.rows(split)):  # not with --max_eval_steps
-      self._write(split, split_predictions, self._path(directory, split))
+      self._write(split, split_predictions, files.join(directory, f"predictions_{split}{self.data.extension(split)}"))
     results.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
-
-  def _path(self, directory: str, split: str) -> str:
-    name = self.data.predictions_name() if split == TEST else split
-    return files.join(directory, f"predictions_{name}{self.data.extension(split)}")
 
   def _write(self, split: str, predictions: Sequence[TagPrediction], path: str) -> None:
     tags, spans = [found.tags for found in predictions], [found.json_spans() for found in predictions]
@@ -121,7 +117,8 @@ class TaggingTask(Task):
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts or of lists of words."""
-    return rows_to_predict(data, self.config.word_column)
+    columns = columns_of_texts(data, self.config.word_column, with_tags=False)
+    return rows_of(data, "the data to predict", columns, ["id"])
 
   def make_answers(self, predictions: Sequence[TagPrediction]) -> list[Any]:
     """Returns a TagAnswer for each text of the test set."""
@@ -129,10 +126,6 @@ class TaggingTask(Task):
       TagAnswer([TaggedSpan(**span) for span in found.json_spans()], found.text.words, found.tags)
       for found in predictions
     ]
-
-  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the path of the predictions of the test set."""
-    return [predictions_file or self._path(directory, TEST)]
 
   def write_test_predictions(self, predictions: Sequence[TagPrediction], paths: Sequence[str]) -> None:
     """Writes the predictions in the form of the test set's file."""

@@ -33,9 +33,6 @@ def test_names_are_read_from_csv_and_json_and_the_written_flag(names: tuple[str,
 def test_spaces_around_names_and_empty_names_are_left_out() -> None:
   assert parse_columns(" a , b,") == parse_columns('["a ", " b"]') == parse_columns('"a", "b"') == ("a", "b")
   assert parse_columns("") == parse_columns(",") == ()
-
-
-def test_simple_names_are_written_as_they_were_given() -> None:
   assert format_columns(["question", "answer"]) == "question,answer"
 
 

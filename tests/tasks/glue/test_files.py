@@ -158,25 +158,35 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) ->
   [
     ("CoLA", "SST-2/train.tsv", r"train\.tsv, line 1: 2 columns instead of 4 \(source, label, mark, sentence\)"),
     ("SST-2", "CoLA/train.tsv", r"line 1: no column 'sentence'; there are: source0, 0, "),
-    ("RTE", "RTE/test.tsv", r"no column 'label'; there are: index, sentence1, sentence2"),
+    ("RTE", "STS-B/train.tsv", r"train\.tsv, line 1: no column 'label'; .*: check --task_name=RTE and --data_dir$"),
+    (
+      "RTE",
+      "STS-B/test.tsv",
+      r"test\.tsv, line 1: column 'old_index' is not one of RTE; .*: check --task_name=RTE and",
+    ),
+    ("WNLI", "MNLI/test_matched.tsv", r"line 1: column 'promptID' is not one of WNLI"),
+    ("CoLA", "QNLI/test.tsv", r"line 1: column 'question' is not one of CoLA"),
   ],
 )
-def test_a_file_with_other_columns_is_refused(archive: Path, task: str, path: str, message: str) -> None:
+def test_a_file_of_another_task_is_refused(archive: Path, task: str, path: str, message: str) -> None:
   with pytest.raises(UserError, match=message):
-    read_rows(archive / path, format_of(task, "train.tsv"), SPECS[task])
+    read_rows(archive / path, format_of(task, "test.tsv" if "test" in path else "train.tsv"), SPECS[task])
 
 
-def test_a_row_of_qqp_that_is_split_into_two_lines_is_skipped_and_reported(tmp_path: Path) -> None:
+def test_a_row_of_qqp_that_is_split_into_two_lines_is_skipped_and_reported(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=600)
   path = tmp_path / "QQP" / "train.tsv"
   edit_line(path, 100, lambda line: line[:30] + "\n" + line[30:])
-  file_format = format_of("QQP", "train.tsv")
-  rows = read_rows(path, file_format, SPECS["QQP"])
+  rows = TextData(ClassifierConfig(task_name="QQP", data_dir=str(tmp_path))).rows("train")
   assert (len(rows), list(rows.table.damaged_lines)) == (4 * 600 - 1, [100, 101])
+  warning = "train.tsv: skipped 2 lines with another number of columns; the first one is line 100"
+  assert warning in capsys.readouterr().err
   # A third damaged line is more than the format tolerates in a file of this size.
   edit_line(path, 300, lambda line: "cut")
   with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
-    read_rows(path, file_format, SPECS["QQP"])
+    read_file(tmp_path, "QQP", "train.tsv")
 
 
 def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:

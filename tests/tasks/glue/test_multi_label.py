@@ -286,7 +286,7 @@ def test_an_ensemble_without_labels_uses_the_mean_of_the_thresholds_of_the_runs(
     Path(directory).mkdir()
     scores = np.array([[0.35, 0.45], [0.2, 0.8]])
     predictions = Predictions(["0", "1"], ("a", "b"), scores, thresholds=np.full(2, threshold))
-    write_predictions(directory, "test", predictions)
+    write_predictions(f"{directory}/predictions_test.tsv", predictions)
     ChosenThresholds("one", "dev", "", {"a": threshold, "b": threshold}).write(directory)
   settings = {"task_name": "custom", "text_columns": "text", "labels": "a,b", "multi_label": True}
   average_runs(run_dirs, [settings] * 2, str(tmp_path))

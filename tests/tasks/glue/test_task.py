@@ -15,7 +15,7 @@ from albert.tasks.base import DatasetOutputs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.model import Number, OneOfSeveralClasses, Ranking, TextTask
-from tests.tasks.glue.archive import edit_line, read_tsv_rows, write_archive
+from tests.tasks.glue.archive import read_tsv_rows, write_archive
 from tests.tasks.glue.conftest import MakeTask
 
 NUM_ROWS = 6
@@ -253,14 +253,3 @@ def test_bad_flags_are_refused(make_task: MakeTask, case: str) -> None:
   task_name, flags, message = BAD_FLAGS[case]
   with pytest.raises(UserError, match=message):
     make_task(task_name, **flags).training_data()
-
-
-def test_a_warning_names_the_first_skipped_line(
-  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-  write_archive(tmp_path, ["QQP"], num_rows=300)
-  edit_line(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
-  task = make_task("QQP", data_dir=str(tmp_path))
-  assert len(task.data.rows("train")) == 4 * 300 - 1
-  warning = "train.tsv: skipped 1 line with another number of columns; the first one is line 7"
-  assert warning in capsys.readouterr().err

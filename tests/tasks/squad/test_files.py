@@ -94,7 +94,10 @@ BAD_QUESTIONS = [
     r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
   ),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
-  ({"id": 7}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a text, it is a whole number"),
+  (
+    {"id": 7},
+    r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a text, it is a whole number: give data in the form of",
+  ),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),
 ]
 
@@ -118,7 +121,7 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ("{}", "lacks 'data': give a file in the form of SQuAD"),
+    ("{}", "lacks 'data': give data in the form of SQuAD"),
     ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
   ],
