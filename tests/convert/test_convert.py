@@ -169,6 +169,18 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   np.testing.assert_array_equal(output.pooled_output, expected.pooled_output)
 
 
+def test_groups_that_transformers_would_change_are_copied_to_every_layer(tmp_path):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
+  weights = random_weights(config, seed=3, with_heads=())
+  convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
+  assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
+  tensors = load_file(tmp_path / "hf" / "model.safetensors")
+  for layer in range(18):
+    bias = f"bert/encoder/transformer/group_{layer * 14 // 18}/inner_group_0/ffn_1/intermediate/dense/bias"
+    bias_of_layer = tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"]
+    np.testing.assert_array_equal(bias_of_layer, weights[bias])
+
+
 def test_the_report_lists_every_weight_with_its_hash(tmp_path):
   weights = random_weights(CONFIG, seed=3)
   report = convert(write_tf1(tmp_path / "tf1", CONFIG, weights, "module/"), str(tmp_path / "hf"), "huggingface")
