@@ -144,23 +144,21 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
   """Returns the content of config.json."""
   # The other fields of ModelConfig have the same names and meanings in transformers.
   common = {name: value for name, value in model.config.to_dict().items() if name not in ("hidden_act", "sharing")}
-  config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert", **common}
-  config |= {
+  # Without a vocabulary, the ids of ALBERT's SentencePiece models.
+  special_ids = tokenizer.special_ids if tokenizer else SENTENCE_PIECE_IDS
+  return {
+    "architectures": [architecture],
+    "model_type": "albert",
+    **common,
     "hidden_act": ACTIVATION_NAMES[model.config.hidden_act],
     "layer_norm_eps": 1e-12,
     "tie_word_embeddings": True,
-  }
-  # Without a vocabulary, the ids of ALBERT's SentencePiece models.
-  special_ids = tokenizer.special_ids if tokenizer else SENTENCE_PIECE_IDS
-  config |= {
     "pad_token_id": special_ids.pad,
     "bos_token_id": special_ids.cls,
     "eos_token_id": special_ids.sep,
     "dtype": "float32",
+    **(_label_settings(model.run, len(model.weights["output_weights"])) if "classifier" in model.heads else {}),
   }
-  if "classifier" in model.heads:
-    config |= _label_settings(model.run, len(model.weights["output_weights"]))
-  return config
 
 
 def _problem_type(run: Mapping[str, Any]) -> str:

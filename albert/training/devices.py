@@ -73,25 +73,24 @@ def unused_gpu_warning(facts: GpuFacts) -> str | None:
   """
   if not facts.gpus:
     return None
-  reason, remedy = _reason_and_remedy(facts)
-  return f"warning: {facts.gpus[0].name} is not used: {reason}: {remedy}"
+  return f"warning: {facts.gpus[0].name} is not used: {_reason_and_remedy(facts)}"
 
 
-def _reason_and_remedy(facts: GpuFacts) -> tuple[str, str]:
+def _reason_and_remedy(facts: GpuFacts) -> str:
   visible = facts.visible_devices
   if visible is not None and (not visible.strip() or visible.strip().startswith("-1")):
-    return f"CUDA_VISIBLE_DEVICES={visible!r} hides it", "unset this variable to use the GPU"
+    return f"CUDA_VISIBLE_DEVICES={visible!r} hides it: unset this variable to use the GPU"
   if not facts.built_with_cuda:
-    return "this TensorFlow was built without CUDA", _INSTALL
+    return f"this TensorFlow was built without CUDA: {_INSTALL}"
   if facts.missing_libraries:
-    return f"TensorFlow needs {', '.join(facts.missing_libraries)}, which cannot be opened", _INSTALL
+    return f"TensorFlow needs {', '.join(facts.missing_libraries)}, which cannot be opened: {_INSTALL}"
   driver_version = tuple(map(int, re.findall(r"\d+", facts.driver_version)))
   if driver_version and driver_version < _OLDEST_DRIVER:
     oldest = ".".join(map(str, _OLDEST_DRIVER))
-    return f"its driver {facts.driver_version} is older than {oldest}, which CUDA 12 needs", "install a newer driver"
+    return f"its driver {facts.driver_version} is older than {oldest}, which CUDA 12 needs: install a newer driver"
   if not facts.has_device_files:
-    return "this process cannot open /dev/nvidia*", "give the container its GPUs (docker run --gpus all)"
-  return "TensorFlow does not say why", "run again with TF_CPP_MIN_LOG_LEVEL=0, which shows TensorFlow's messages"
+    return "this process cannot open /dev/nvidia*: give the container its GPUs (docker run --gpus all)"
+  return "TensorFlow does not say why: run again with TF_CPP_MIN_LOG_LEVEL=0, which shows TensorFlow's messages"
 
 
 def find_gpu_facts() -> GpuFacts:
