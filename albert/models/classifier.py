@@ -86,12 +86,9 @@ class ClassifierModel(EncoderModel):
     """
     no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
     encoded = self.encoder(inputs, training=training, seed=seed, positions=no_positions)
-    return self._logits(encoded.pooled_output, training, seed)
-
-  def _logits(self, encoded: tf.Tensor, training: bool | None, seed: tf.Tensor | None) -> tf.Tensor:
-    """Applies dropout and the head to outputs of the encoder, [..., H] -> [..., C]."""
     rate = self.config.classifier_dropout_prob
-    return self.head(layers.dropout(encoded, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed))
+    pooled = layers.dropout(encoded.pooled_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
+    return self.head(pooled)
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.models.classifier import ClassifierModel
+from albert.models import layers
+from albert.models.classifier import HEAD_DROPOUT_INDEX, ClassifierModel
 from albert.models.layers import PACKAGE, AnyConfig
 from albert.weights.initial_weights import POOLER_UNUSED
 
@@ -53,4 +54,8 @@ class TaggingModel(ClassifierModel):
       Logits float32 [B, S, C].
     """
     encoded = self.encoder(inputs, training=training, seed=seed)
-    return self._logits(encoded.sequence_output, training, seed)
+    rate = self.config.classifier_dropout_prob
+    output = layers.dropout(
+      encoded.sequence_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed
+    )
+    return self.head(output)
