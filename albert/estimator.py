@@ -26,6 +26,7 @@ from albert.runs.logs import print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
+from albert.training.devices import check_memory
 from albert.training.distribution import Cluster, check_batches
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import ModelWeights, computing_in, deterministic_ops
@@ -166,6 +167,7 @@ class Estimator:
       self.config = self.plan.config
       self.strategy = self.plan.strategy
       self._check_batches(**actions)
+      check_memory(task.model_config, self.strategy, trains=config.do_train)
       self.cluster = Cluster(self.strategy)
       # Every process writes metrics and predictions. Processes that are not the chief write to a temporary directory.
       self.results_dir = config.output_dir if self.cluster.is_chief else _make_temporary_dir(self)

@@ -44,7 +44,8 @@ def read_checkpoint(output_dir: Path, step: int | None = None) -> dict[str, np.n
 
 
 def assert_equal_bits(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-  """Checks that both hold the same names, and for each name the same bits."""
+  """Checks that both hold the same names, and for each name an array of the same type, shape and bits."""
   assert actual.keys() == expected.keys()
   for name, tensor in expected.items():
+    assert (actual[name].dtype, actual[name].shape) == (tensor.dtype, tensor.shape), name
     assert actual[name].tobytes() == tensor.tobytes(), name

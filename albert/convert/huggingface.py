@@ -30,7 +30,15 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
 from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS, WordPieceVocabulary
 from albert.weights.arrays import SAFETENSORS_FILE
-from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_bert, to_huggingface
+from albert.weights.names import (
+  NO_POOLER,
+  POOLER,
+  PROJECTION,
+  heads,
+  huggingface_groups_agree,
+  to_bert,
+  to_huggingface,
+)
 
 # The classes of transformers that config.json may name -> whether they need a pooler.
 _CLASSES = {
@@ -81,7 +89,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
       f"{config.hidden_size} and {config.inner_group_num} block(s) in each layer; a BERT has embeddings of the size of "
       "the hidden states and one block: give a class of ALBERT"
     )
-  model = expand_sharing(model, for_bert=is_bert)
+  model = expand_sharing(model, ungroup=is_bert or not huggingface_groups_agree(config))
   architecture = architecture or _choose_architecture(model)
   if _NEEDS_POOLER[architecture] and not _has_pooler(model):
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
@@ -136,23 +144,21 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
   """Returns the content of config.json."""
   # The other fields of ModelConfig have the same names and meanings in transformers.
   common = {name: value for name, value in model.config.to_dict().items() if name not in ("hidden_act", "sharing")}
-  config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert", **common}
-  config |= {
+  # Without a vocabulary, the ids of ALBERT's SentencePiece models.
+  special_ids = tokenizer.special_ids if tokenizer else SENTENCE_PIECE_IDS
+  return {
+    "architectures": [architecture],
+    "model_type": "albert",
+    **common,
     "hidden_act": ACTIVATION_NAMES[model.config.hidden_act],
     "layer_norm_eps": 1e-12,
     "tie_word_embeddings": True,
-  }
-  # Without a vocabulary, the ids of ALBERT's SentencePiece models.
-  special_ids = tokenizer.special_ids if tokenizer else SENTENCE_PIECE_IDS
-  config |= {
     "pad_token_id": special_ids.pad,
     "bos_token_id": special_ids.cls,
     "eos_token_id": special_ids.sep,
     "dtype": "float32",
+    **(_label_settings(model.run, len(model.weights["output_weights"])) if "classifier" in model.heads else {}),
   }
-  if "classifier" in model.heads:
-    config |= _label_settings(model.run, len(model.weights["output_weights"]))
-  return config
 
 
 def _problem_type(run: Mapping[str, Any]) -> str:

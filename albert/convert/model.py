@@ -58,6 +58,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   vocabulary = location.choose_vocabulary(spm_model_file)
   config = load_model_config(config_file)
   file = open_location(location)
+  file.check_groups(config)
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.entries)}
   sources = {name: file.entries[name].array.name for name in weights}
@@ -83,7 +84,7 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   return tuple(found_heads)
 
 
-def expand_sharing(model: ConvertedModel, *, for_bert: bool = False) -> ConvertedModel:
+def expand_sharing(model: ConvertedModel, *, ungroup: bool = False) -> ConvertedModel:
   """Makes a model that the original and transformers can represent, and that computes the same.
 
   In the original and in transformers, attention and feed-forward weights have the same groups of layers. If they have
@@ -92,13 +93,13 @@ def expand_sharing(model: ConvertedModel, *, for_bert: bool = False) -> Converte
 
   Args:
     model: the model.
-    for_bert: whether every layer must be a group of its own.
+    ungroup: whether every layer must be a group of its own.
   Returns:
     `model` itself if nothing has to change.
   """
   config = model.config
   layers = config.num_hidden_layers
-  if config.sharing == "all" and (config.num_hidden_groups == layers or not for_bert):
+  if config.sharing == "all" and (config.num_hidden_groups == layers or not ungroup):
     return model
   expanded = dataclasses.replace(config, sharing="all", num_hidden_groups=layers)
   origins = {name: name for name in model.weights if not GROUP_PATTERN.search(name)}

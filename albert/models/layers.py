@@ -235,6 +235,10 @@ def as_config(config: AnyConfig) -> ModelConfig:
         f"there is no model {config!r}: give one of {', '.join(MODELS)}; or read weights by from_pretrained"
       )
     return MODELS[config]
+  if not isinstance(config, Mapping):
+    raise UserError(
+      f"config is {config!r}: give a ModelConfig, a name such as 'albert_base', or a dictionary of fields"
+    )
   return from_dict(ModelConfig, dict(config), source="the config of the model")
 
 

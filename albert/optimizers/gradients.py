@@ -255,7 +255,7 @@ def are_finite(values: Sequence[tf.Tensor | tf.Variable | ShardedMoment]) -> tf.
 
 
 INITIAL_SCALE = 2.0**15
-# Steps without an overflow after which the scale is doubled.
+# Steps in a row without an overflow after which the scale is doubled.
 GROWTH_STEPS = 2000
 # An overflow at this scale is no consequence of the scale.
 SMALLEST_SCALE = 1.0
@@ -265,14 +265,9 @@ _SCALE, _GOOD_STEPS, _SKIPPED_STEPS = "loss_scale", "loss_scale_good_steps", "lo
 
 
 class LossScale:
-  """The scale of the loss and the number of skipped steps. Make it in the strategy's scope.
+  """The scale of the loss and the number of skipped steps. Make it in the strategy's scope."""
 
-  Args:
-    growth_steps: number of steps in a row without an overflow after which the scale is doubled.
-  """
-
-  def __init__(self, growth_steps: int = GROWTH_STEPS):
-    self._growth_steps = growth_steps
+  def __init__(self) -> None:
     self._scale = make_replica_variable(INITIAL_SCALE, tf.float32, _SCALE)
     self._good_steps = make_replica_variable(0, tf.int64, _GOOD_STEPS)
     self._skipped_steps = make_replica_variable(0, tf.int64, _SKIPPED_STEPS)
@@ -304,7 +299,7 @@ class LossScale:
     """
     scale, good_steps = tf.convert_to_tensor(self._scale), tf.convert_to_tensor(self._good_steps) + 1
     is_hopeless = tf.logical_and(is_skipped, scale <= SMALLEST_SCALE)
-    grows = tf.logical_and(tf.logical_not(is_skipped), good_steps >= self._growth_steps)
+    grows = tf.logical_and(tf.logical_not(is_skipped), good_steps >= GROWTH_STEPS)
     larger = tf.where(tf.math.is_finite(2.0 * scale), 2.0 * scale, scale)
     smaller = tf.maximum(0.5 * scale, SMALLEST_SCALE)
     self._scale.assign(tf.where(is_skipped, smaller, tf.where(grows, larger, scale)))

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from albert.config.model import ModelConfig
+from albert.errors import UserError
 from albert.io.text import counted
+from albert.weights.names import encoder_shapes, num_parameters
 
 _GIB = 2**30
 _INSTALL = "install TensorFlow with its CUDA libraries: make setup-gpu (docs/gpu.md)"
@@ -70,24 +73,24 @@ def unused_gpu_warning(facts: GpuFacts) -> str | None:
   """
   if not facts.gpus:
     return None
-  reason, remedy = _reason_and_remedy(facts)
-  return f"warning: {facts.gpus[0].name} is not used: {reason}: {remedy}"
+  return f"warning: {facts.gpus[0].name} is not used: {_reason_and_remedy(facts)}"
 
 
-def _reason_and_remedy(facts: GpuFacts) -> tuple[str, str]:
+def _reason_and_remedy(facts: GpuFacts) -> str:
   visible = facts.visible_devices
   if visible is not None and (not visible.strip() or visible.strip().startswith("-1")):
-    return f"CUDA_VISIBLE_DEVICES={visible!r} hides it", "unset this variable to use the GPU"
+    return f"CUDA_VISIBLE_DEVICES={visible!r} hides it: unset this variable to use the GPU"
   if not facts.built_with_cuda:
-    return "this TensorFlow was built without CUDA", _INSTALL
+    return f"this TensorFlow was built without CUDA: {_INSTALL}"
   if facts.missing_libraries:
-    return f"TensorFlow needs {', '.join(facts.missing_libraries)}, which cannot be opened", _INSTALL
-  if facts.driver_version and tuple(map(int, facts.driver_version.split("."))) < _OLDEST_DRIVER:
+    return f"TensorFlow needs {', '.join(facts.missing_libraries)}, which cannot be opened: {_INSTALL}"
+  driver_version = tuple(map(int, re.findall(r"\d+", facts.driver_version)))
+  if driver_version and driver_version < _OLDEST_DRIVER:
     oldest = ".".join(map(str, _OLDEST_DRIVER))
-    return f"its driver {facts.driver_version} is older than {oldest}, which CUDA 12 needs", "install a newer driver"
+    return f"its driver {facts.driver_version} is older than {oldest}, which CUDA 12 needs: install a newer driver"
   if not facts.has_device_files:
-    return "this process cannot open /dev/nvidia*", "give the container its GPUs (docker run --gpus all)"
-  return "TensorFlow does not say why", "run again with TF_CPP_MIN_LOG_LEVEL=0, which shows TensorFlow's messages"
+    return "this process cannot open /dev/nvidia*: give the container its GPUs (docker run --gpus all)"
+  return "TensorFlow does not say why: run again with TF_CPP_MIN_LOG_LEVEL=0, which shows TensorFlow's messages"
 
 
 def find_gpu_facts() -> GpuFacts:
@@ -159,5 +162,29 @@ def describe_devices(strategy: tf.distribute.Strategy, precision: str, facts: Gp
     count = f"{replicas} x " if replicas > 1 else ""
     return f"device: {count}{name}, {size}{' each' if replicas > 1 and memory else ''}, {precision}"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  return f"device: CPU, {counted(cores, 'core')}, {memory / _GIB:.0f} GiB, {precision}"
+  return f"device: CPU, {counted(cores, 'core')}, {_memory_bytes() / _GIB:.0f} GiB, {precision}"
+
+
+def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
+  """Checks that a machine without a GPU or TPU has enough memory for the weights, and for their moments if it trains.
+
+  Activations are not counted, because their size depends on the batch.
+
+  Raises:
+    UserError: weights and moments take more than the machine's memory.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
+    return
+  parameters = num_parameters(encoder_shapes(model))
+  needed_bytes = parameters * 4 * (3 if trains else 1)  # float32
+  if needed_bytes > _memory_bytes():
+    raise UserError(
+      f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
+      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed_bytes / _GIB:,.0f} GiB"
+      f"{' with the moments of the optimizer' if trains else ''}; this machine has {_memory_bytes() / _GIB:,.0f} GiB "
+      "of memory: give a smaller model"
+    )
+
+
+def _memory_bytes() -> int:
+  return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -291,7 +291,7 @@ def distribute_training_batches(
       check_host(train_config.tpu, needs_python=data.needs_python)
     return batches
 
-  if _has_one_device(strategy):
+  if isinstance(strategy, tf.distribute.OneDeviceStrategy):
     return cast("DistributedBatches", make_host_batches(tf.distribute.InputContext()))
   return cast("DistributedBatches", strategy.distribute_datasets_from_function(make_host_batches))
 
@@ -308,7 +308,7 @@ def distribute_evaluation_batches(
       smaller, so that the prediction of one text computes one text.
   Returns: a dataset in which each replica gets an equal share of every batch.
   """
-  has_one_device = _has_one_device(strategy)
+  has_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
   batches = data.evaluation_batches(batch_size=batch_size, pad_last=not has_one_device)
   if has_one_device:
     return cast("DistributedBatches", batches)
@@ -327,10 +327,6 @@ def explain_reading_errors(data: Dataset) -> Iterator[None]:
     if not is_lost_process(error):
       data.explain_failure()  # raises a UserError if it finds a damaged record
     raise
-
-
-def _has_one_device(strategy: tf.distribute.Strategy) -> bool:
-  return isinstance(strategy, tf.distribute.OneDeviceStrategy)
 
 
 def element_spec(strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset) -> ElementSpec:

@@ -158,11 +158,8 @@ def concatenate_outputs(batch_outputs: Sequence[Mapping[str, np.ndarray]]) -> Da
   for name in sorted(batch_outputs[0].keys() - {EXAMPLE_WEIGHT}):
     arrays = [batch[name] for batch in without_padding]
     largest_shape = np.max([array.shape[1:] for array in arrays], axis=0)
-    outputs[name] = np.concatenate([_pad_to(array, largest_shape) for array in arrays])[order]
+    padded = [
+      np.pad(array, [(0, 0), *((0, int(missing)) for missing in largest_shape - array.shape[1:])]) for array in arrays
+    ]
+    outputs[name] = np.concatenate(padded)[order]
   return outputs
-
-
-def _pad_to(values: np.ndarray, shape: np.ndarray) -> np.ndarray:
-  """Appends zeros in all dimensions but the first: [N, ...] -> [N, *shape]."""
-  padding = [(0, int(new_size - size)) for new_size, size in zip(shape, values.shape[1:], strict=True)]
-  return np.pad(values, [(0, 0), *padding])

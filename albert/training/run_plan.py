@@ -271,8 +271,8 @@ def check_sharding(strategy: tf.distribute.Strategy, optimizer: OptimizerConfig)
   """
   if strategy.num_replicas_in_sync == 1 or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     raise UserError(
-      "--shard_optimizer_state divides the moments among the devices of one process, which has one device or is not "
-      "the only process: leave it out, or train on several devices of one machine or on a TPU"
+      "--shard_optimizer_state divides the moments among several devices of one process: leave it out, or train in one "
+      "process on several devices or on a TPU"
     )
   if optimizer.optimizer == "tfa_lamb":
     raise UserError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,14 @@ from albert.runs import output_files
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
-from albert.weights.names import POOLER, PROJECTION, from_bert, from_huggingface, has_bert_names
+from albert.weights.names import (
+  POOLER,
+  PROJECTION,
+  from_bert,
+  from_huggingface,
+  has_bert_names,
+  huggingface_groups_agree,
+)
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -195,6 +202,16 @@ class WeightFile(WeightLocation):
     if names := sorted(names):
       raise UserError(f"{self.flag}={self.path}: {problem} {counted_names(names, 'weight')}; {remedy}")
 
+  def check_groups(self, config: ModelConfig) -> None:
+    """Refuses weights of transformers if it assigns the layers to groups in another way than the original."""
+    is_huggingface = not any("/" in entry.array.name for entry in self.entries.values())
+    if is_huggingface and not huggingface_groups_agree(config):
+      raise UserError(
+        f"{self.flag}={self.path}: transformers assigns {config.num_hidden_layers} layers to "
+        f"{config.num_hidden_groups} groups in another way than the original, so its weights cannot be used here; give "
+        "weights whose number of groups divides the number of layers"
+      )
+
 
 def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> WeightLocation:
   """Finds the weights at a path without opening them. Imports no TensorFlow.
@@ -251,9 +268,14 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     select = output_files.read_config(run_file).get("train", {}).get("select_checkpoint", "")
   for directory in (path, run_directory):
     if files.is_dir(directory):
-      checkpoint = CheckpointManager(directory, keep=1, model_config=ModelConfig()).select(select)
-      if checkpoint is not None:
+      manager = CheckpointManager(directory, keep=1, model_config=ModelConfig())
+      if checkpoint := manager.select(select):
         return checkpoint.path, checkpoint.prefix
+      if manager.steps():
+        raise UserError(
+          f"{flag}={path}: all of its checkpoints are damaged, as the warnings say: restore one from a copy, or train "
+          "again"
+        )
   # A directory with another checkpoint.
   names = files.listdir(path) if files.is_dir(path) else []
   index_files = sorted(name for name in names if name.endswith(".index"))
@@ -304,7 +326,8 @@ def open_location(location: WeightLocation) -> WeightFile:
   if not weights:
     raise UserError(f"{source}: holds no weights; give another file")
   if any("/" in name for name in weights):
-    entries = {name.removeprefix("module/"): WeightEntry(array) for name, array in weights.items()}
+    arrays = _rename(source, weights, lambda name: name.removeprefix("module/"))
+    entries = {name: WeightEntry(array) for name, array in arrays.items()}
   else:
     entries = _huggingface_entries(source, weights)
   # A pooler whose kernel is zero was never trained (see argument `unused` of warm_start).
@@ -314,13 +337,23 @@ def open_location(location: WeightLocation) -> WeightFile:
   return WeightFile(**vars(location), entries=entries)
 
 
+def _rename(source: str, weights: Mapping[str, Array], new_name: Callable[[str], str]) -> dict[str, Array]:
+  """Renames arrays. Raises a UserError if two of them get the same name."""
+  renamed: dict[str, Array] = {}
+  for name, array in weights.items():
+    other = renamed.setdefault(new_name(name), array)
+    if other is not array:
+      raise UserError(f"{source}: has both {other.name} and {name}; give a file with one of them")
+  return renamed
+
+
 def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
   """Name in the original -> entry, of weights of transformers. Those that the original lacks keep their names."""
   # By their names in transformers' AlbertForPreTraining. Files of classes without a head lack the prefix "albert.".
   if has_bert_names(weights):
-    arrays = {from_bert(name): array for name, array in weights.items()}
+    arrays = _rename(source, weights, from_bert)
   else:
-    arrays = {f"albert.{name}" if _LACKS_PREFIX.match(name) else name: array for name, array in weights.items()}
+    arrays = _rename(source, weights, lambda name: f"albert.{name}" if _LACKS_PREFIX.match(name) else name)
   # The second copies of tied weights are left out.
   for copy, weight in _TIED.items():
     if copy not in arrays:
@@ -352,7 +385,7 @@ def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str,
 def _drop_identity_projection(source: str, entries: dict[str, WeightEntry]) -> None:
   """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
-  if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
+  if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
   if not np.array_equal(kernel.read(), np.eye(kernel.shape[0])) or np.any(bias.read()):
     raise UserError(

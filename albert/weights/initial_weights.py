@@ -234,6 +234,7 @@ def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collec
   file_config = file.config()
   if file_config is None or file.config_file is None:
     return
+  file.check_groups(file_config)
   for key in _FIELDS_NOT_IN_SHAPES if config else ():
     value, file_value = getattr(config, key), getattr(file_config, key)
     if key in compared and value != file_value:
@@ -277,6 +278,7 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   config = config or file.config()
   if config is None:
     raise UserError(f"{_PYTHON_FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")
+  file.check_groups(config)
   return Pretrained(file, config)
 
 

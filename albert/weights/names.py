@@ -60,6 +60,16 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
   return shapes | _dense_shapes("bert/pooler/dense", hidden, hidden)
 
 
+def huggingface_groups_agree(config: ModelConfig) -> bool:
+  """Whether transformers assigns all layers to the same groups as the original.
+
+  In the original, layer i of L belongs to group floor(i * G / L) of G. transformers computes this with floats, and
+  their rounding gives another group for a few L and G, such as 18 and 14.
+  """
+  layers, groups = config.num_hidden_layers, config.num_hidden_groups
+  return all(int(layer / (layers / groups)) == layer * groups // layers for layer in range(layers))
+
+
 def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
   """The number of parameters in weights of these shapes."""
   return sum(map(math.prod, shapes.values()))

@@ -32,6 +32,7 @@ from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
+from tests.run_outputs import assert_equal_bits
 from tests.small_downloads import write_run
 from tests.thorough import thorough_except
 
@@ -67,14 +68,6 @@ def read_bundle(prefix: str | Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def assert_same_bits(weights: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-  assert weights.keys() == expected.keys()
-  for name, array in expected.items():
-    assert weights[name].dtype == array.dtype
-    assert weights[name].shape == array.shape
-    assert weights[name].tobytes() == array.tobytes(), name
-
-
 @pytest.mark.parametrize("changes", CONFIG_CHANGES)
 def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, changes):
   config = dataclasses.replace(CONFIG, **changes)
@@ -85,7 +78,7 @@ def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, c
   convert(str(tmp_path / "hf"), str(tmp_path / "ours_again"), "albert")
   convert(str(tmp_path / "ours_again" / "step-0"), str(tmp_path / "tf1_again"), "tf1")
   for prefix in ("ours/step-0/weights", "ours_again/step-0/weights", "tf1_again/model.ckpt"):
-    assert_same_bits(read_bundle(tmp_path / prefix), weights)
+    assert_equal_bits(read_bundle(tmp_path / prefix), weights)
   data_file = "step-0/weights.data-00000-of-00001"
   assert (tmp_path / "ours" / data_file).read_bytes() == (tmp_path / "ours_again" / data_file).read_bytes()
   for path in ("ours_again/step-0/albert_config.json", "tf1_again/albert_config.json"):
@@ -96,13 +89,13 @@ def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, c
 def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads, architecture):
   weights = random_weights(CONFIG, seed=3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
-  assert_same_bits(load_file(tmp_path / "hf" / "model.safetensors"), huggingface_tensors(weights))
+  assert_equal_bits(load_file(tmp_path / "hf" / "model.safetensors"), huggingface_tensors(weights))
   config = json.loads((tmp_path / "hf" / "config.json").read_text())
   assert config["architectures"] == [architecture]
   assert config["hidden_act"] == "gelu_new"
   assert len(config.get("id2label", {})) == (3 if with_heads == ("classifier",) else 0)
   convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
-  assert_same_bits(read_bundle(tmp_path / "tf1_again" / "model.ckpt"), weights)
+  assert_equal_bits(read_bundle(tmp_path / "tf1_again" / "model.ckpt"), weights)
 
 
 LABELS = {"labels": '["so, so", "good"]', "max_seq_length": 9}
@@ -167,6 +160,18 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   output = build_encoder(converted_config, {name: file.read(name) for name in file.entries})(inputs)
   np.testing.assert_array_equal(output.sequence_output, expected.sequence_output)
   np.testing.assert_array_equal(output.pooled_output, expected.pooled_output)
+
+
+def test_groups_that_transformers_would_change_are_copied_to_every_layer(tmp_path):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
+  weights = random_weights(config, seed=3, with_heads=())
+  convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
+  assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
+  tensors = load_file(tmp_path / "hf" / "model.safetensors")
+  for layer in range(18):
+    bias = f"bert/encoder/transformer/group_{layer * 14 // 18}/inner_group_0/ffn_1/intermediate/dense/bias"
+    bias_of_layer = tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"]
+    np.testing.assert_array_equal(bias_of_layer, weights[bias])
 
 
 def test_the_report_lists_every_weight_with_its_hash(tmp_path):
@@ -251,16 +256,16 @@ def test_a_model_without_pooler_is_converted_from_hugging_face_and_back(tmp_path
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
   for target, prefix in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
     convert(source, str(tmp_path / target), target)
-    assert_same_bits(read_bundle(tmp_path / target / prefix), weights)
+    assert_equal_bits(read_bundle(tmp_path / target / prefix), weights)
   convert(str(tmp_path / "albert"), str(tmp_path / "back"), "huggingface")
-  assert_same_bits(load_file(tmp_path / "back" / "model.safetensors"), huggingface_tensors(weights))
+  assert_equal_bits(load_file(tmp_path / "back" / "model.safetensors"), huggingface_tensors(weights))
   assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [architecture]
   with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
     convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
   # A run that does not use the pooler saves a pooler of zeros, which the conversion leaves out.
   zeros = {name: np.zeros_like(weight) for name, weight in random_weights(CONFIG, seed=3).items() if "pooler" in name}
   convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "hf_of_run"), "huggingface")
-  assert_same_bits(load_file(tmp_path / "hf_of_run" / "model.safetensors"), huggingface_tensors(weights))
+  assert_equal_bits(load_file(tmp_path / "hf_of_run" / "model.safetensors"), huggingface_tensors(weights))
 
 
 def change_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:

@@ -178,10 +178,12 @@ def test_a_loaded_model_keeps_its_dtype_policy(tmp_path: Path):
   assert_equal_outputs(tf.cast(output, tf.float32), tf.cast(expected, tf.float32))
 
 
-def test_an_encoder_accepts_a_name_and_refuses_unknown_names():
+def test_an_encoder_accepts_a_name_and_refuses_unknown_names_and_other_types():
   assert Encoder("albert_base").config == MODELS["albert_base"]
   with pytest.raises(UserError, match=r"there is no model 'albert_bas'.*albert_base"):
     Encoder("albert_bas")
+  with pytest.raises(UserError, match="give a ModelConfig"):
+    Encoder(768)  # type: ignore[arg-type]
 
 
 def test_wrong_inputs_are_refused():

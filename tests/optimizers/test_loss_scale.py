@@ -29,9 +29,10 @@ from tests.synthetic import TINY_MODEL, write_shards
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
 
 
-def test_the_scale_is_that_of_keras() -> None:
+def test_the_scale_is_that_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(gradients, "GROWTH_STEPS", 3)
   optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.0), dynamic_growth_steps=3)
-  variable, scale = tf.Variable(1.0), LossScale(growth_steps=3)
+  variable, scale = tf.Variable(1.0), LossScale()
   overflows = [False] * 4 + [True] + [False] * 7 + [True] * 20 + [False] * 3
   hopeless = []
   for is_skipped in overflows:

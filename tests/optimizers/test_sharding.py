@@ -54,15 +54,16 @@ def test_the_gradients_of_a_tpu_are_summed_by_reduce_scatter():
 
 
 def test_sharding_is_refused_where_it_does_not_apply():
+  message = "--shard_optimizer_state divides the moments among several devices of one process: leave it out"
   one_device = tf.distribute.OneDeviceStrategy("CPU:0")
-  with pytest.raises(UserError, match=r"--shard_optimizer_state divides .* which has one device .*: leave it out"):
+  with pytest.raises(UserError, match=message):
     check_sharding(one_device, OptimizerConfig())
   two_replicas = mock.Mock(spec=tf.distribute.MirroredStrategy, num_replicas_in_sync=2)
   check_sharding(two_replicas, OptimizerConfig())
   with pytest.raises(UserError, match=r"not work with --optimizer=tfa_lamb: give --optimizer=lamb --bias_correction"):
     check_sharding(two_replicas, OptimizerConfig(optimizer="tfa_lamb"))
   workers = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy, num_replicas_in_sync=2)
-  with pytest.raises(UserError, match=r"--shard_optimizer_state divides .* or is not the only process: leave it out"):
+  with pytest.raises(UserError, match=message):
     check_sharding(workers, OptimizerConfig())
 
 

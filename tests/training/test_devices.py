@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from albert.config.model import ModelConfig
 from albert.config.run import RunConfig, TrainConfig
+from albert.errors import UserError
 from albert.training import devices, run_plan
-from albert.training.devices import Gpu, GpuFacts, describe_devices, unused_gpu_warning
+from albert.training.devices import Gpu, GpuFacts, check_memory, describe_devices, unused_gpu_warning
 from tests.training.test_distribution import FakeStrategy
 
 A100 = Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960)
@@ -28,6 +30,7 @@ FACTS = GpuFacts(gpus=[A100], driver_version="550.54.15")
     ({"missing_libraries": ["libcudnn.so.9"]}, "TensorFlow needs libcudnn.so.9, which cannot be opened: install"),
     ({"driver_version": "470.82.01"}, "its driver 470.82.01 is older than 525.60.13, which CUDA 12 needs: install a"),
     ({"driver_version": "525.60.13", "has_device_files": False}, "cannot open /dev/nvidia*: give the container"),
+    ({"driver_version": "[N/A]"}, "TensorFlow does not say why"),
     ({}, "TensorFlow does not say why: run again with TF_CPP_MIN_LOG_LEVEL=0"),
   ],
 )
@@ -57,8 +60,27 @@ def test_the_facts_come_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monk
   assert devices._ask_nvidia_smi() == ([], "")
 
 
+def set_memory(monkeypatch: pytest.MonkeyPatch, *, mebibytes: int) -> None:
+  monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": mebibytes * 2**8}.__getitem__)
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  huge_model = ModelConfig(hidden_size=10**6, num_attention_heads=10)
+  message = r"hidden_size 1000000, .* has 5.01e\+12 parameters, which take 55,\d+ GiB with .*: give a smaller model"
+  with pytest.raises(UserError, match=message):
+    check_memory(huge_model, strategy, trains=True)
+  # The 11.7 million parameters of albert_base take 45 MiB, or 134 MiB with both moments.
+  set_memory(monkeypatch, mebibytes=140)
+  check_memory(ModelConfig(), strategy, trains=True)
+  set_memory(monkeypatch, mebibytes=50)
+  check_memory(ModelConfig(), strategy, trains=False)
+  with pytest.raises(UserError, match="give a smaller model"):
+    check_memory(ModelConfig(), strategy, trains=True)
+
+
 def test_the_line_of_a_run_names_devices_memory_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 24 * 2**18}[name])
+  set_memory(monkeypatch, mebibytes=24 * 2**10)
   monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3}, raising=False)
   assert describe_devices(FakeStrategy(1), "float32", FACTS) == "device: CPU, 2 cores, 24 GiB, float32"
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])

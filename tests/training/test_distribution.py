@@ -1,6 +1,6 @@
 """Strategies, the processes that train together, and their batches.
 
-TPUs that cannot be reached, checks of batch sizes and memory, the loss of a process or a TPU, and batches that do not
+TPUs that cannot be reached, checks of batch sizes, the loss of a process or a TPU, and batches that do not
 depend on the number of devices.
 """
 

@@ -109,6 +109,16 @@ def test_other_floats_are_read_as_float32(tmp_path: Path, format_name: str):
       np.testing.assert_array_equal(read[name], weight.astype(np.float32))
 
 
+def test_weights_with_the_same_name_are_refused(tmp_path: Path):
+  without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
+  both = without_prefix | {HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]}
+  hub = WEIGHTS | {f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]}
+  for name, tensors in (("embeddings.position_embeddings.weight", both), (POSITION_EMBEDDINGS, hub)):
+    save_file(tensors, str(tmp_path / "both.safetensors"))
+    with pytest.raises(UserError, match=rf"both.safetensors: has both .*{name}; give a file with one of them"):
+      open_weights(str(tmp_path / "both.safetensors"))
+
+
 def test_a_file_without_weights_is_refused(tmp_path: Path):
   with pytest.raises(UserError, match="holds no weights"):
     open_weights(write_weights("tf1", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))

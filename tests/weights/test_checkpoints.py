@@ -256,7 +256,9 @@ def test_the_loss_of_a_device_while_saving_is_not_reported_as_a_full_disk(manage
   assert files.listdir(manager.directory) == []
 
 
-def test_saved_tensors_are_restored(manager):
+@pytest.mark.parametrize("name", ["run", "run[v2]", "a\\b"])  # TensorFlow takes the last two for globs
+def test_saved_tensors_are_restored(tmp_path: Path, name: str):
+  manager = CheckpointManager(str(tmp_path / name), keep=2, model_config=TINY_MODEL)
   manager.save(4, make_tensors(4))
   newest = manager.latest()
   assert newest is not None
@@ -265,17 +267,6 @@ def test_saved_tensors_are_restored(manager):
   restore(newest, variables)
   np.testing.assert_array_equal(variables["a/kernel"], np.full([3, 5], 4.0))
   np.testing.assert_array_equal(variables["b"], np.arange(7) + 4.0)
-
-
-@pytest.mark.parametrize("name", ["run[v2]", "a\\b"])
-def test_a_checkpoint_is_read_from_a_path_that_tensorflow_takes_for_a_glob(tmp_path: Path, name: str):
-  manager = CheckpointManager(str(tmp_path / name), keep=2, model_config=TINY_MODEL)
-  manager.save(4, make_tensors(4))
-  variable = tf.Variable(tf.zeros([7]))
-  newest = manager.latest()
-  assert newest is not None
-  restore(newest, {"b": variable})
-  np.testing.assert_array_equal(variable, np.arange(7) + 4.0)
   np.testing.assert_array_equal(open_bundle(newest.prefix, "--x")["b"].read(), np.arange(7) + 4.0)
 
 

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from albert.convert.model import read_model
 from albert.errors import UserError
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
-from albert.weights.initial_weights import warm_start
+from albert.weights.initial_weights import open_pretrained, warm_start
 from tests.convert.files_of_weights import (
   CONFIG,
   huggingface_tensors,
@@ -185,6 +186,24 @@ def test_a_truncated_checkpoint_of_the_original_is_refused(tmp_path):
   Path(prefix + ".index").write_bytes(b"x" * 50)
   with pytest.raises(UserError, match=r"\.index: is not a TensorFlow checkpoint, or is damaged"):
     open_weights(prefix)
+
+
+def test_weights_whose_layers_transformers_groups_in_another_way_are_refused(tmp_path):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
+  source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
+  message = r"=.*hf: transformers assigns 18 layers to 14 groups in another way than the original"
+  for read in (lambda: warm_start(source, {}), lambda: open_pretrained(source), lambda: read_model(source)):
+    with pytest.raises(UserError, match=message):
+      read()
+
+
+@pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
+def test_a_projection_of_another_rank_is_refused(tmp_path, shape):
+  tensors = huggingface_tensors(WEIGHTS)
+  tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
+  path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
+  with pytest.raises(UserError, match="another shape for 1 weight: bert/encoder/embedding_hidden_mapping_in/kernel"):
+    read_model(path)
 
 
 def test_weights_of_another_architecture_are_refused(tmp_path):

@@ -75,6 +75,9 @@ def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path:
   assert find_weights(str(tmp_path)).prefix.endswith("step-9/weights")
   with pytest.raises(UserError, match=r"weights.index"):
     find_weights(str(tmp_path / "checkpoints" / "step-10"))
+  (tmp_path / "checkpoints" / "step-9" / "weights.index").unlink()
+  with pytest.raises(UserError, match=f"--init_checkpoint={tmp_path}: all of its checkpoints are damaged, as the warn"):
+    find_weights(str(tmp_path))
 
 
 def make_layers(num_layers: int) -> dict[str, np.ndarray]:
