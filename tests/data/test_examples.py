@@ -253,6 +253,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
   "its first half": lambda content: content[: len(content) // 2],
   "its second half": lambda content: content[len(content) // 2 :],
   "another number": lambda content: content.replace(b"\x07\0\0\0\x08", b"\x08\0\0\0\x08"),
+  "a shorter header": lambda content: content.replace(b"NUMPY\x01\0v", b"NUMPY\x01\0t", 1),
   "another file's bytes": lambda content: b"damaged",
 }
 
