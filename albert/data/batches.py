@@ -59,21 +59,16 @@ class BatchPlan:
 
   def _make_window(self, window_index: int) -> np.ndarray:
     """Returns the examples of all batches of a window, int64 [batches, batch_size]."""
-    num_examples = self._batches_per_window * self._batch_size
-    indices = self._slice_stream(window_index * num_examples, num_examples)
+    size = self._batches_per_window * self._batch_size
+    first_epoch, offset = divmod(window_index * size, len(self._lengths))
+    last_epoch = ((window_index + 1) * size - 1) // len(self._lengths)
+    epochs = [self._permutation(epoch) for epoch in range(first_epoch, last_epoch + 1)]
+    indices = np.concatenate(epochs)[offset : offset + size]
     if self._batches_per_window == 1:
       return indices[None]
     sorted_indices = indices[np.argsort(self._lengths[indices], kind="stable")]
     order = np.random.default_rng([self._seed, _WINDOW_STREAM, window_index]).permutation(self._batches_per_window)
     return sorted_indices.reshape(self._batches_per_window, self._batch_size)[order]
-
-  def _slice_stream(self, start: int, size: int) -> np.ndarray:
-    """Returns the examples `start` to `start + size - 1` of the concatenated epochs, int64 [size]."""
-    num_examples = len(self._lengths)
-    epochs = range(start // num_examples, (start + size - 1) // num_examples + 1)
-    stream = np.concatenate(list(map(self._permutation, epochs)))
-    offset = start - epochs[0] * num_examples
-    return stream[offset : offset + size]
 
   def _permute_epoch(self, epoch: int) -> np.ndarray:
     return np.random.default_rng([self._seed, _EPOCH_STREAM, epoch]).permutation(len(self._lengths))

@@ -1,8 +1,8 @@
 """Tokenized examples for fine-tuning: made in parallel, kept in memory without padding, and cached in an .npz file.
 
-The name of the file contains a hash of everything that the examples depend on. It holds a checksum of each array, with
-which a damaged or truncated file is detected. The examples are then made again. This module does not import TensorFlow,
-because the worker processes that make examples import it.
+The name of the file contains a hash of everything that the examples depend on. The file ends in a hash of its content,
+with which a damaged or truncated file is detected. The examples are then made again. This module does not import
+TensorFlow, because the worker processes that make examples import it.
 
 Legend: N examples, Q sequences of all examples, T tokens of all sequences. In a batch: B examples, K sequences of each
 example, S tokens of each sequence.
@@ -34,6 +34,8 @@ from albert.tokenization.vocabulary import PAD_ID
 _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 2
+# A file ends in the SHA-256 of the bytes before. The checksums of an .npz file do not cover all of its bytes.
+_HASH_BYTES = 32
 # Number of raw examples that a worker process gets at a time.
 _CHUNK_SIZE = 1024
 # Worker processes are started only if one process would need more seconds: starting them takes a second or two.
@@ -230,7 +232,11 @@ def make_examples(
   path = files.join(cache_dir, f"{name}-{digest[:16]}.npz") if cache_dir else ""
   if path and files.exists(path):
     try:
-      with files.open_file(path) as file, np.load(io.BytesIO(file.read())) as arrays:
+      with files.open_file(path) as file:
+        data = file.read()
+      if hashlib.sha256(memoryview(data)[:-_HASH_BYTES]).digest() != data[-_HASH_BYTES:]:
+        raise ValueError("its end is missing, or its content was changed")
+      with np.load(io.BytesIO(data)) as arrays:
         return TokenizedExamples.from_arrays(dict(arrays))
     except Exception as error:  # a damaged file may raise any exception; the examples can always be made again
       _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
@@ -240,6 +246,7 @@ def make_examples(
       files.makedirs(cache_dir)
       content = io.BytesIO()
       np.savez(content, **examples.to_arrays())
+      content.write(hashlib.sha256(content.getvalue()).digest())
       files.write_atomically(path, content.getvalue())
     except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
       _warn(

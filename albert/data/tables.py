@@ -31,7 +31,7 @@ from albert.data.rows import (
 )
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import check_first_line, counted, decode_utf8, format_value, join_names
+from albert.io.text import check_first_line, counted, format_value, join_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -322,10 +322,10 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         check_first_line(path, line)
         line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
       try:
-        text = line.decode("utf-8")
-      except UnicodeDecodeError:
-        text = decode_utf8(f"{path}, line {number}", line)  # raises the error
-      yield number, text
+        yield number, line.decode("utf-8")
+      except UnicodeDecodeError as error:
+        found = f"byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
+        raise UserError(f"{path}, line {number}: not UTF-8 ({found}): save the file as UTF-8") from error
 
 
 def _read_rows(path: str) -> Iterator[_Row]:

@@ -261,8 +261,8 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
     ids of the special pieces.
 
   Raises:
-    UserError: a file is of another kind or has settings that change the ids, an id is missing, a merge names an unknown
-      piece, or a special piece or the piece of a byte is missing.
+    UserError: a file is of another kind or has settings that change the ids, an id is missing, a merge occurs twice or
+      names an unknown piece, or a special piece or the piece of a byte is missing.
   """
   first, *others = contents.values()
   values = decode_object(path, first, _REMEDY)
@@ -298,8 +298,13 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
         f"{', '.join(name for name, _ in SPECIAL_NAMES)}, such as RoBERTa's"
       )
     special_ids.append(id_of_piece[found[0]])
-  merges = [_to_merge(place, pair, id_of_piece) for place, pair in pairs]
-  return [piece_of_id[piece_id] for piece_id in ids], merges, SpecialIds(*special_ids)
+  place_of: dict[Merge, str] = {}
+  for place, pair in pairs:
+    merge = _to_merge(place, pair, id_of_piece)
+    if merge in place_of:
+      raise UserError(f"{place}: stands in {place_of[merge]} already: give a file in which every merge occurs once")
+    place_of[merge] = place
+  return [piece_of_id[piece_id] for piece_id in ids], list(place_of), SpecialIds(*special_ids)
 
 
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -359,4 +364,6 @@ def _to_merge(place: str, pair: Any, id_of_piece: Mapping[str, int]) -> Merge:
         f"{place}: the merge of {format_value(left)} and {format_value(right)} names the unknown piece "
         f"{format_value(piece)}: give the merges and the pieces of the same vocabulary"
       )
+  if not _BYTE_OF_CHARACTER.keys() >= {*left, *right}:
+    raise UserError(f"{place}: {format_value(left + right)} has a character that stands for no byte: {_REMEDY}")
   return Merge(id_of_piece[left], id_of_piece[right], id_of_piece[left + right])

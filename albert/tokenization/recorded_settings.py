@@ -136,7 +136,7 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
       if value is None:
         continue
       if not isinstance(value, bool):  # checked here and not by msgspec, which may not be installed
-        raise UserError(f"{file}: $.{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
+        raise UserError(f"{file}: {name} must be true or false, it is {format_value(value)}: {_REMEDY}")
       if known.setdefault(name, value) == value or name in _OVERRIDABLE or kind_of(vocabulary) == "byte_level_bpe":
         sources.setdefault(name, file)
       elif sources[name]:

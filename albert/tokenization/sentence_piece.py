@@ -191,10 +191,11 @@ class SentencePieceVocabulary(Vocabulary):
     return normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    parts_of_texts = [self.split_into_parts(self.normalize(text)) for text in texts]
+    parts_of_texts: Iterable[list[str]] = (self.split_into_parts(self.normalize(text)) for text in texts)
     if self.max_part_chars <= MAX_CACHED_CHARS:
       ids_of_part = self._ids_of_part.__getitem__
       return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in parts_of_texts]
+    parts_of_texts = list(parts_of_texts)
     parts = list(itertools.chain.from_iterable(parts_of_texts))
     # One thread, because data preparation already runs one process on every core.
     encoded = iter(self.comma_rule.apply(self.processor.encode(parts, out_type=int, num_threads=1), parts))

@@ -237,9 +237,6 @@ def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path, m
   assert make_or_read(featurize, 2, 1) == numbers
   with pytest.raises(AssertionError, match="made again"):
     make_or_read(fail_to_featurize, 3, 1)
-  min(tmp_path.iterdir()).write_bytes(b"damaged")
-  assert make_or_read(featurize, 1, 1) == numbers
-  assert make_or_read(featurize, 2, 1) == numbers
 
 
 def read_warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -253,6 +250,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
   "its first half": lambda content: content[: len(content) // 2],
   "its second half": lambda content: content[len(content) // 2 :],
   "another number": lambda content: content.replace(b"\x07\0\0\0\x08", b"\x08\0\0\0\x08"),
+  "a shorter header": lambda content: content.replace(b"NUMPY\x01\0v", b"NUMPY\x01\0t", 1),
   "another file's bytes": lambda content: b"damaged",
 }
 

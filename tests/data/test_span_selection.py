@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert.data.masks import MaskedSpans, ngram_probabilities, select_spans
+from albert.data.masks import MaskedSpans, select_spans
 from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_float
 
 
@@ -157,26 +156,7 @@ def test_spans_equal_the_reference_in_any_batch(batch: list[Row], ngram: int) ->
     assert row_spans == reference_spans(row, ngram)
 
 
-def test_all_words_are_masked_if_the_budget_suffices() -> None:
-  # [CLS] a b ##b [SEP] ##c d [SEP]. After [SEP], ##c is a word although it does not start one.
-  word_starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
-  maskable = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
-  spans = select_spans(word_starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
-  assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
-
-
-def test_a_word_longer_than_the_budget_is_not_masked() -> None:
-  word_starts = np.array([0, 1, 0, 0, 0], bool)
-  maskable = np.array([0, 1, 1, 1, 0], bool)
-  spans = select_spans(word_starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
-  assert spans.rows.size == 0
-
-
 def test_an_empty_batch_has_no_spans() -> None:
   nothing = np.zeros(0, bool)
   spans = select_spans(nothing, nothing, np.array([0]), np.zeros(0, int), np.zeros(0, np.uint64), ngram=3)
   assert spans.starts.size == 0
-
-
-def test_ngram_probabilities_are_in_proportion_to_1_over_n() -> None:
-  assert ngram_probabilities(3).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])

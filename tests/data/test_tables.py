@@ -157,6 +157,7 @@ MISTAKES = {
     GOOD_FILE + tsv_line(id="5", text="caf~").replace(b"~", b"\xe9"),
     r"line 3: not UTF-8 \(byte 6 .* 0xe9\)",
   ),
+  "UTF-16 only inside": (GOOD_FILE + b"\xff\xfe\n", r"line 3: not UTF-8 \(byte 1 of the line is 0xff\): save the file"),
   "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
   "empty file": (b"", r"t\.tsv is empty"),
 }

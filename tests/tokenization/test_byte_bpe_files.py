@@ -51,6 +51,7 @@ def _write_tokenizer(directory: Path, **changes: Any) -> str:
     ({"model": {"dropout": 0.1}}, r"model\.dropout is 0\.1, which is not supported"),
     ({"model": {"merges": ["a b c"]}}, r", merge 1: 'a b c' must be two pieces"),
     ({"model": {"merges": ["h e", "z z"]}}, r", merge 2: the merge of 'z' and 'z' names the unknown piece 'zz'"),
+    ({"model": {"merges": ["h e", "h e"]}}, r", merge 2: stands in .*tokenizer\.json, merge 1 already: give a file in"),
     ({"normalizer": {"type": "NFC"}}, r"normalizer is \{'type': 'NFC'\}, which is not supported"),
     ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer is \{'type': 'Whitespace'\}, only ByteLevel"),
     ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, r"with add_prefix_space false"),
@@ -88,6 +89,12 @@ def test_damaged_files_are_refused_with_their_line(
     path.write_bytes(vocab)
   path.with_name("merges.txt").unlink() if merges is None else path.with_name("merges.txt").write_bytes(merges)
   with pytest.raises(UserError, match=message):
+    Tokenizer(path)
+
+
+def test_a_merge_of_characters_that_stand_for_no_byte_is_refused(tmp_path: Path) -> None:
+  path = write_vocabulary(tmp_path, [*train()[0], "▁", "▁h"], [("▁", "h")])
+  with pytest.raises(UserError, match=r"merges\.txt, line 2: '▁h' has a character that stands for no byte: give the"):
     Tokenizer(path)
 
 
