@@ -229,4 +229,11 @@ def _write_shards(
       for shard, info in zip(task.shards, written, strict=True):
         infos[shard.index] = info
         progress.update(info.examples)
+  for info in infos.values():  # a worker may have written to a disk that this machine does not see
+    path = files.join(job.output_dir, info.file)
+    if not files.exists(path) or files.size(path) != info.bytes:
+      raise RunError(
+        f"{path} is missing or does not have its {info.bytes} bytes: no manifest was written; run the same command "
+        "again, and see that all workers share this directory"
+      )
   return [infos[index] for index in range(job.num_shards)]

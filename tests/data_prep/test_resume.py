@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.data.manifest import Manifest
+from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs.directory_lock import DirectoryLock
@@ -96,6 +96,11 @@ def test_a_finished_job_is_checked_and_repaired(
   assert prepare(job) == manifest
   assert "complete; 3 shards with correct checksums, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
+  # A manifest that lists fewer shards is repaired, too.
+  dataclasses.replace(manifest, shards=manifest.shards[:2]).save(str(tmp_path))
+  prepare(job)
+  assert "1 of 3 shards are missing or damaged" in capsys.readouterr().out
+  assert contents(tmp_path) == complete
   damaged = tmp_path / manifest.shards[1].file
   content = bytearray(damaged.read_bytes())
   content[100] ^= 1  # any bit
@@ -105,6 +110,37 @@ def test_a_finished_job_is_checked_and_repaired(
   assert "1 of 3 shards are missing or damaged" in printed
   assert "kept 2 of 3 shards" in printed
   assert contents(tmp_path) == complete
+
+
+def test_a_shard_that_is_not_where_its_worker_says_is_an_error(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """As if the worker had written to a disk of its own."""
+  write_shard = shards.write_shard
+
+  def write_and_lose(*arguments: Any) -> ShardInfo:
+    info = write_shard(*arguments)
+    (tmp_path / info.file).unlink()
+    return info
+
+  job = make_job(small_files, spm_model, tmp_path)
+  with monkeypatch.context() as patch:
+    patch.setattr(shards, "write_shard", write_and_lose)
+    with pytest.raises(RunError, match=r"00000-of-00003\.tfrecord is missing or does not have its \d+ bytes"):
+      prepare(job)
+  assert not (tmp_path / "manifest.json").exists()
+  assert len(prepare(job).shards) == 3
+
+
+def test_an_unfinished_run_of_another_version_is_refused(
+  tmp_path: Path, small_files: list[str], spm_model: str
+) -> None:
+  workspace = tmp_path / ".preparation-0123456789abcdef"
+  workspace.mkdir()
+  (workspace / "settings.json").write_text('{"workspace_version": 2}')
+  with pytest.raises(UserError, match=f"another version of this program started: remove {workspace}, or choose"):
+    prepare(make_job(small_files, spm_model, tmp_path))
+  assert list(tmp_path.iterdir()) == [workspace]
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
