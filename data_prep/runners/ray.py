@@ -72,6 +72,8 @@ def parse_flags(words: Sequence[str]) -> RayOptions:
   options = RayOptions(**vars(parser.parse_args(list(words))))
   if not 0 < options.num_cpus < math.inf:
     parser.error(f"--num_cpus={options.num_cpus:g} is not a number above 0")
+  if options.max_retries < 0:
+    parser.error(f"--max_retries={options.max_retries} is below 0")
   return options
 
 
@@ -236,10 +238,7 @@ def _connect(options: RayOptions, num_processes: int) -> None:
     settings |= {"num_cpus": num_processes, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
   handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
   try:
-    if address is not None and address not in (
-      "auto",
-      "local",
-    ):  # if nothing listens there, Ray would try again for minutes
+    if address not in (None, "auto", "local"):  # if nothing listens there, Ray would try again for minutes
       host, _, port = address.removeprefix("ray://").rpartition(":")
       socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
     ray.init(address=address or "local", **settings)
