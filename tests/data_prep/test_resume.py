@@ -37,10 +37,10 @@ def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, 
   """Replaces a function of a module, so that it stops the job after `num_calls` calls."""
   function, calls = getattr(module, function_name), itertools.count()
 
-  def call_or_stop(*arguments: object) -> object:
+  def call_or_stop(*arguments: object, **options: object) -> object:
     if next(calls) >= num_calls:
       raise _StopError
-    return function(*arguments)
+    return function(*arguments, **options)
 
   patch.setattr(module, function_name, call_or_stop)
 
@@ -69,7 +69,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   kind, num_complete = stop_after
-  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "write_shard")
+  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "RecordWriter")
   with monkeypatch.context() as patch:
     stop_at_call(patch, module, function_name, num_complete)
     with pytest.raises(_StopError):
@@ -116,16 +116,13 @@ def test_a_shard_that_is_not_where_its_worker_says_is_an_error(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """As if the worker had written to a disk of its own."""
-  write_shard = shards.write_shard
 
-  def write_and_lose(*arguments: Any) -> ShardInfo:
-    info = write_shard(*arguments)
+  def lose_shard(directory: str, index: int, info: ShardInfo, digest: str) -> None:
     (tmp_path / info.file).unlink()
-    return info
 
   job = make_job(small_files, spm_model, tmp_path)
   with monkeypatch.context() as patch:
-    patch.setattr(shards, "write_shard", write_and_lose)
+    patch.setattr(shards, "record_shard", lose_shard)
     with pytest.raises(RunError, match=r"00000-of-00003\.tfrecord is missing or does not have its \d+ bytes"):
       prepare(job)
   assert not (tmp_path / "manifest.json").exists()
@@ -151,7 +148,7 @@ def test_other_settings_and_input_files_are_refused(
     prepare(make_job(small_files, spm_model, tmp_path))
   else:
     with monkeypatch.context() as patch:
-      patch.setattr(shards, "write_shard", None)  # the call of None stops the job
+      patch.setattr(shards, "RecordWriter", None)  # the call of None stops the job
       with pytest.raises(TypeError):
         prepare(make_job(small_files, spm_model, tmp_path))
   output_before = contents(tmp_path) if is_finished else None
@@ -341,7 +338,7 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
   with monkeypatch.context() as patch:
-    stop_at_call(patch, shards, "write_shard", 2)
+    stop_at_call(patch, shards, "RecordWriter", 2)
     with pytest.raises(_StopError):
       prepare(job)
   changed = Path(inputs[3])
@@ -398,7 +395,7 @@ def test_text_is_read_again_only_if_its_size_or_time_changed(
 
   monkeypatch.setattr(units, "hash_unit", note_and_hash)
   with monkeypatch.context() as patch:
-    stop_at_call(patch, shards, "write_shard", 0)
+    stop_at_call(patch, shards, "RecordWriter", 0)
     for touched in ([], inputs[4:5]):
       for path in touched:
         os.utime(path, ns=(0, 0))
