@@ -27,6 +27,7 @@ import ray
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.workers import submit_ahead
 from data_prep.job import Job, OpenPool
 
@@ -152,11 +153,9 @@ class RayPool:
       self._is_connected = True
     num_cpus = self._options.num_cpus
     if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
-      print(
+      log(
         f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
-        "changes what a task reserves",
-        file=sys.stderr,
-        flush=True,
+        "changes what a task reserves"
       )
     return self
 
