@@ -25,6 +25,7 @@ from albert.config.command_flags import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.text import counted
 from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
@@ -109,12 +110,11 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
   if manifest.unknown_share is not None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
     for warning in text_checks.unknown_warnings(output_dir, manifest.unknown_share):
-      print(warning, file=sys.stderr)
+      log(warning)
   if 2 * manifest.num_dropped_documents > manifest.num_documents:
-    print(
+    log(
       f"warning: {output_dir}: {manifest.num_dropped_documents} of {manifest.num_documents} documents are too short "
-      "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
-      file=sys.stderr,
+      "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file"
     )
 
 

@@ -295,13 +295,13 @@ def resume(job: Job, workspace: Workspace, pool: WorkerPool) -> Manifest | None:
     return None
   _check_finished_run(job, workspace, manifest, pool)
   is_intact = files.in_threads(lambda shard: shard_is_intact(job.output_dir, shard), manifest.shards)
-  if all(is_intact):
+  num_intact = is_intact.count(True)
+  if num_intact == job.num_shards:
     workspace.remove()
-    print(f"{job.output_dir}: complete; {counted(len(is_intact), 'shard')} with correct checksums, nothing to do")
+    print(f"{job.output_dir}: complete; {counted(num_intact, 'shard')} with correct checksums, nothing to do")
     return manifest
-  print(
-    f"{job.output_dir}: {is_intact.count(False)} of {len(is_intact)} shards are missing or damaged: making them again"
-  )
+  num_damaged = job.num_shards - num_intact
+  print(f"{job.output_dir}: {num_damaged} of {job.num_shards} shards are missing or damaged: making them again")
   if earlier_manifest is not None:  # else the lock was taken above
     workspace.lock.acquire()
   workspace.open()

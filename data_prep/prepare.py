@@ -13,14 +13,13 @@ import dataclasses
 import functools
 import itertools
 import operator
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.text import counted
 from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -59,7 +58,8 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
     # ---- check the first bytes of all files, and look for what an earlier command has finished
     formats.check_inputs(job.inputs, job.reading)
     samples = formats.sample_lines([path for path in job.inputs if formats.is_read_directly(path, job.reading)])
-    _print_warnings(text_checks.sample_warnings(samples, tokenizer) + text_checks.layout_warnings(samples))
+    for warning in text_checks.sample_warnings(samples, tokenizer) + text_checks.layout_warnings(samples):
+      log(warning)
     files.makedirs(job.output_dir)
     with open_pool(job, blocks.start_worker, (job.settings, job.spm_model_file)) as pool:
       manifest = resume(job, workspace, pool)
@@ -131,11 +131,6 @@ def _finished_files_kept(job: Job, workspace: Workspace) -> Iterator[None]:
     workspace.lock.release()
 
 
-def _print_warnings(warnings: list[str]) -> None:
-  for warning in warnings:
-    print(warning, file=sys.stderr, flush=True)
-
-
 # ---- read ----------------------------------------------------------------------------------------------
 
 
@@ -147,7 +142,8 @@ def _check_converted(job: Job, text: ConvertedText, tokenizer: Tokenizer) -> Non
   if not text.paths:
     raise UnusableTextError(NO_TEXT_MESSAGE)
   new_paths = [path for path in text.paths if path not in job.inputs and path not in text.originals]
-  _print_warnings(text_checks.sample_warnings(formats.sample_lines(new_paths), tokenizer))
+  for warning in text_checks.sample_warnings(formats.sample_lines(new_paths), tokenizer):
+    log(warning)
 
 
 @contextlib.contextmanager
@@ -226,7 +222,14 @@ def _write_shards(
     progress.update(sum(info.examples for info in infos.values()))
     for task, written in pool.map(shards.write_shards, tasks):
       workspace.lock.check()
-      for shard, info in zip(task.shards, written, strict=True):
-        infos[shard.index] = info
+      for (index, _), info in zip(task.shards, written, strict=True):
+        infos[index] = info
         progress.update(info.examples)
+  for info in infos.values():  # a worker may have written to a disk that this machine does not see
+    path = files.join(job.output_dir, info.file)
+    if not files.exists(path) or files.size(path) != info.bytes:
+      raise RunError(
+        f"{path} is missing or does not have its {info.bytes} bytes: no manifest was written; run the same command "
+        "again, and see that all workers share this directory"
+      )
   return [infos[index] for index in range(job.num_shards)]

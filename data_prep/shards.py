@@ -27,14 +27,6 @@ _RUNS_FILE = "runs.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class OneShard:
-  """A shard to write: its number, from 0, and its number of examples."""
-
-  index: int
-  num_examples: int
-
-
-@dataclasses.dataclass(frozen=True)
 class ShardsTask:
   """Neighbouring shards to write.
 
@@ -42,7 +34,7 @@ class ShardsTask:
   the tasks of a large text would be too large for a pipeline of Beam.
 
   Attributes:
-    shards: the shards.
+    shards: the number of each shard, from 0, and its number of examples.
     job: the job, without its inputs.
     directory: the job's workspace.
     steps: the key ranges that are sorted in memory, one step after the other.
@@ -51,7 +43,7 @@ class ShardsTask:
     digest: a hash of everything that the shards depend on.
   """
 
-  shards: tuple[OneShard, ...]
+  shards: tuple[tuple[int, int], ...]
   job: Job
   directory: str
   steps: tuple[KeyRanges, ...]
@@ -101,55 +93,33 @@ class ShardPlan:
     first_example, end_example = self._bounds[indices[0]], self._bounds[indices[-1] + 1]
     first, last = self._find_range(first_example), self._find_range(end_example - 1)
     steps = tuple(group_ranges(self._num_bytes[: last + 1], self._step_bytes, first))
-    shards = tuple(OneShard(index, self._bounds[index + 1] - self._bounds[index]) for index in indices)
+    shards = tuple((index, self._bounds[index + 1] - self._bounds[index]) for index in indices)
     num_before = first_example - int(self._num_below[first])
     job = dataclasses.replace(job, inputs=())
     return ShardsTask(shards, job, directory, steps, num_before, word_type, digest)
 
 
-class _Examples:
-  """The sorted examples of a task, which its shards take one after the other. A step is read when it is needed."""
-
-  def __init__(self, task: ShardsTask):
-    self._task = task
-    runs = files.read_json(files.join(task.directory, _RUNS_FILE))["runs"]
-    self._runs = [SortedRun(files.join(task.directory, name), offset) for name, offset in runs]
-    self._remaining = iter(task.steps)
-    self._step: PackedInstances | None = None
-    self._num_taken = 0  # examples of the step that were taken or skipped
-
-  def write(self, writer: RecordWriter, num_examples: int) -> None:
-    """Writes the next examples."""
-    task = self._task
-    while num_examples:
-      if self._step is None:
-        ranges = next(self._remaining)
-        self._step = read_sorted(self._runs, ranges, task.word_type)
-        self._num_taken = task.num_before if ranges is task.steps[0] else 0
-      end = min(self._num_taken + num_examples, self._step.starts.size)
-      starts = self._step.starts[self._num_taken : end]
-      write_examples(writer, self._step.words, starts, task.job.settings)
-      num_examples -= end - self._num_taken
-      self._num_taken = end
-      if end == self._step.starts.size:
-        del starts  # a view of the step
-        self._step = None  # frees its memory before the next step is read
-
-
-def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> ShardInfo:
-  """Writes the next shard of a task, and its record."""
-  # A cluster may run a task twice at the same time, so the name is unique.
-  name = task.job.shard_name(shard.index)
-  path = files.staging_path(files.join(task.directory, name))
-  with RecordWriter(path, compress=task.job.compress) as writer:
-    examples.write(writer, shard.num_examples)
-  info = ShardInfo(name, writer.num_records, writer.num_bytes, writer.sha256)
-  files.replace(path, files.join(task.job.output_dir, name))
-  record_shard(task.directory, shard.index, info, task.digest)
-  return info
-
-
 def write_shards(task: ShardsTask) -> list[ShardInfo]:
   """Writes the shards of a task, each with a record from which a later command sees that it is finished."""
-  examples = _Examples(task)
-  return [write_shard(shard, task, examples) for shard in task.shards]
+  run_list = files.read_json(files.join(task.directory, _RUNS_FILE))["runs"]
+  runs = [SortedRun(files.join(task.directory, name), offset) for name, offset in run_list]
+  remaining_steps = iter(task.steps)
+  step: PackedInstances | None = None
+  num_taken = task.num_before  # examples of the step that are in this shard or an earlier one
+  infos = []
+  for index, num_examples in task.shards:
+    # A cluster may run a task twice at the same time, so the name is unique.
+    name = task.job.shard_name(index)
+    path = files.staging_path(files.join(task.directory, name))
+    with RecordWriter(path, compress=task.job.compress) as writer:
+      while writer.num_records < num_examples:
+        step = step or read_sorted(runs, next(remaining_steps), task.word_type)
+        end = min(num_taken + num_examples - writer.num_records, step.starts.size)
+        write_examples(writer, step.words, step.starts[num_taken:end], task.job.settings)
+        num_taken = end
+        if end == step.starts.size:
+          step, num_taken = None, 0  # frees its memory before the next step is read
+    infos.append(ShardInfo(name, writer.num_records, writer.num_bytes, writer.sha256))
+    files.replace(path, files.join(task.job.output_dir, name))
+    record_shard(task.directory, index, infos[-1], task.digest)
+  return infos

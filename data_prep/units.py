@@ -137,16 +137,10 @@ def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BY
   The position of a file in the list is its ordinal. With donors, each unit gets the ranges of the next one (the
   last unit: those of the one before).
   """
-  units = _group_ranges(paths, unit_bytes)
-  if not with_donors:
-    yield from units
-    return
-  previous_ranges: tuple[TextRange, ...] = ()
-  unit = next(units, None)
-  while unit is not None:
-    following = next(units, None)
-    yield dataclasses.replace(unit, donors=following.ranges if following else previous_ranges)
-    previous_ranges, unit = unit.ranges, following
+  units = list(_group_ranges(paths, unit_bytes))
+  for index, unit in enumerate(units):
+    neighbour = units[index + 1 : index + 2] or units[-2:-1]
+    yield dataclasses.replace(unit, donors=neighbour[0].ranges) if with_donors and neighbour else unit
 
 
 def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.workers import WorkerPool
 from data_prep import text_files, units
 from data_prep.conversion import duplicates, parts, report
@@ -230,4 +229,4 @@ def print_report(converted: ConvertedText, inputs: Sequence[str], settings: Read
   else:
     remedy = "give text with longer documents"
   for warning in report.warnings(converted.report, remedy):
-    print(warning, file=sys.stderr, flush=True)
+    log(warning)

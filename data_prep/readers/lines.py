@@ -168,7 +168,7 @@ def _read_articles(piece: records.Piece, settings: records.ReadingSettings) -> I
       get_article_place = None
       continue
     if get_article_place is None and text.startswith("{"):
-      yield _read_json(line, get_place)
+      yield _read_json(line, get_place, settings.text_field)
     elif begin_tag := _ARTICLE_BEGIN.match(text.rstrip()):
       if get_article_place is not None:
         yield records.BadRecord(get_article_place, _NO_END)
@@ -190,10 +190,10 @@ def _to_document(get_place: records.GetPlace, article_lines: list[str], title: s
   return records.SourceDocument(get_place, lines[1:] if lines and strip_line(lines[0]) == title else lines)
 
 
-def _read_json(line: bytes, get_place: records.GetPlace) -> records.Record:
+def _read_json(line: bytes, get_place: records.GetPlace, field: str) -> records.Record:
   title = ""
   try:
-    text = _parse_text(line, "text") or ""
+    text = _parse_text(line, field) or ""
     with contextlib.suppress(ValueError):
       title = _parse_text(line, "title") or ""
   except ValueError as error:

@@ -170,12 +170,12 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> records.Record:
     return records.DroppedRecord(get_place, "not an article")
   text = revision.findtext("text") or ""
   try:
-    article = wikitext.parse(text, namespaces)
+    paragraphs, left_out = wikitext.parse(text, namespaces)
   except MemoryError:
     raise
   except Exception as error:
     return records.BadRecord(get_place, f"cannot be parsed ({type(error).__name__}: {error}): leave the page out")
-  return records.SourceDocument(get_place, article.paragraphs, article.left_out)
+  return records.SourceDocument(get_place, paragraphs, left_out)
 
 
 def _place_getter(page: bytes) -> records.GetPlace:

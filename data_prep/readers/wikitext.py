@@ -11,7 +11,7 @@ import calendar
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from albert.io.local_files import required_library
 
@@ -161,13 +161,6 @@ _SPACES = re.compile(r"[ \t\xa0]+")
 _SPACE_BEFORE_PUNCTUATION = re.compile(r" (?=[,.;:!?)](?:\s|$))")
 
 
-class Article(NamedTuple):
-  """The paragraphs of an article, and the number of parts that were left out, by kind."""
-
-  paragraphs: list[str]
-  left_out: dict[str, int]
-
-
 def import_parser(dump: str) -> Any:
   """Imports mwparserfromhell. Without it, the UserError says that `dump` cannot be read."""
   with required_library(
@@ -177,10 +170,13 @@ def import_parser(dump: str) -> Any:
   return mwparserfromhell
 
 
-def parse(text: str, namespaces: frozenset[str]) -> Article:
+def parse(text: str, namespaces: frozenset[str]) -> tuple[list[str], dict[str, int]]:
   """Extracts the paragraphs of an article. Which exceptions the parser raises is not documented.
 
   `namespaces` are the names of the wiki's namespaces in lower case, such as "datei" and "kategorie".
+
+  Returns:
+    The paragraphs, and the number of parts that were left out, by kind.
   """
   module = import_parser("wikitext")
   code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
@@ -193,7 +189,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
       continue
     if cleaned := _clean(stripped):
       paragraphs.append(cleaned)
-  return Article(paragraphs, extraction.left_out)
+  return paragraphs, extraction.left_out
 
 
 def _clean(line: str) -> str:

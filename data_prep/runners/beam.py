@@ -15,7 +15,7 @@ import re
 import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -185,10 +185,4 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -
 def make_runner(flags: Sequence[str] = ()) -> OpenPool:
   """Returns the function that opens a pool on Apache Beam, see `OpenPool`. Wrong flags are a UserError."""
   make_pipeline(flags)  # checks the flags before any text is read
-
-  def open_pool(
-    job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...]
-  ) -> AbstractContextManager[BeamPool]:
-    return nullcontext(BeamPool(job, initializer, arguments, flags=flags))
-
-  return open_pool
+  return lambda job, initializer, arguments: nullcontext(BeamPool(job, initializer, arguments, flags=flags))

@@ -27,6 +27,7 @@ import ray
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.workers import submit_ahead
 from data_prep.job import Job, OpenPool
 
@@ -72,6 +73,8 @@ def parse_flags(words: Sequence[str]) -> RayOptions:
   options = RayOptions(**vars(parser.parse_args(list(words))))
   if not 0 < options.num_cpus < math.inf:
     parser.error(f"--num_cpus={options.num_cpus:g} is not a number above 0")
+  if options.max_retries < 0:
+    parser.error(f"--max_retries={options.max_retries} is below 0")
   return options
 
 
@@ -150,11 +153,9 @@ class RayPool:
       self._is_connected = True
     num_cpus = self._options.num_cpus
     if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
-      print(
+      log(
         f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
-        "changes what a task reserves",
-        file=sys.stderr,
-        flush=True,
+        "changes what a task reserves"
       )
     return self
 
@@ -236,10 +237,7 @@ def _connect(options: RayOptions, num_processes: int) -> None:
     settings |= {"num_cpus": num_processes, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
   handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
   try:
-    if address is not None and address not in (
-      "auto",
-      "local",
-    ):  # if nothing listens there, Ray would try again for minutes
+    if address not in (None, "auto", "local"):  # if nothing listens there, Ray would try again for minutes
       host, _, port = address.removeprefix("ray://").rpartition(":")
       socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
     ray.init(address=address or "local", **settings)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.data.manifest import Manifest
+from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs.directory_lock import DirectoryLock
@@ -37,10 +37,10 @@ def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, 
   """Replaces a function of a module, so that it stops the job after `num_calls` calls."""
   function, calls = getattr(module, function_name), itertools.count()
 
-  def call_or_stop(*arguments: object) -> object:
+  def call_or_stop(*arguments: object, **options: object) -> object:
     if next(calls) >= num_calls:
       raise _StopError
-    return function(*arguments)
+    return function(*arguments, **options)
 
   patch.setattr(module, function_name, call_or_stop)
 
@@ -69,7 +69,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   kind, num_complete = stop_after
-  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "write_shard")
+  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "RecordWriter")
   with monkeypatch.context() as patch:
     stop_at_call(patch, module, function_name, num_complete)
     with pytest.raises(_StopError):
@@ -96,6 +96,11 @@ def test_a_finished_job_is_checked_and_repaired(
   assert prepare(job) == manifest
   assert "complete; 3 shards with correct checksums, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
+  # A manifest that lists fewer shards is repaired, too.
+  dataclasses.replace(manifest, shards=manifest.shards[:2]).save(str(tmp_path))
+  prepare(job)
+  assert "1 of 3 shards are missing or damaged" in capsys.readouterr().out
+  assert contents(tmp_path) == complete
   damaged = tmp_path / manifest.shards[1].file
   content = bytearray(damaged.read_bytes())
   content[100] ^= 1  # any bit
@@ -107,6 +112,34 @@ def test_a_finished_job_is_checked_and_repaired(
   assert contents(tmp_path) == complete
 
 
+def test_a_shard_that_is_not_where_its_worker_says_is_an_error(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """As if the worker had written to a disk of its own."""
+
+  def lose_shard(directory: str, index: int, info: ShardInfo, digest: str) -> None:
+    (tmp_path / info.file).unlink()
+
+  job = make_job(small_files, spm_model, tmp_path)
+  with monkeypatch.context() as patch:
+    patch.setattr(shards, "record_shard", lose_shard)
+    with pytest.raises(RunError, match=r"00000-of-00003\.tfrecord is missing or does not have its \d+ bytes"):
+      prepare(job)
+  assert not (tmp_path / "manifest.json").exists()
+  assert len(prepare(job).shards) == 3
+
+
+def test_an_unfinished_run_of_another_version_is_refused(
+  tmp_path: Path, small_files: list[str], spm_model: str
+) -> None:
+  workspace = tmp_path / ".preparation-0123456789abcdef"
+  workspace.mkdir()
+  (workspace / "settings.json").write_text('{"workspace_version": 2}')
+  with pytest.raises(UserError, match=f"another version of this program started: remove {workspace}, or choose"):
+    prepare(make_job(small_files, spm_model, tmp_path))
+  assert list(tmp_path.iterdir()) == [workspace]
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_other_settings_and_input_files_are_refused(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, is_finished: bool
@@ -115,7 +148,7 @@ def test_other_settings_and_input_files_are_refused(
     prepare(make_job(small_files, spm_model, tmp_path))
   else:
     with monkeypatch.context() as patch:
-      patch.setattr(shards, "write_shard", None)  # the call of None stops the job
+      patch.setattr(shards, "RecordWriter", None)  # the call of None stops the job
       with pytest.raises(TypeError):
         prepare(make_job(small_files, spm_model, tmp_path))
   output_before = contents(tmp_path) if is_finished else None
@@ -305,7 +338,7 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
   with monkeypatch.context() as patch:
-    stop_at_call(patch, shards, "write_shard", 2)
+    stop_at_call(patch, shards, "RecordWriter", 2)
     with pytest.raises(_StopError):
       prepare(job)
   changed = Path(inputs[3])
@@ -362,19 +395,15 @@ def test_text_is_read_again_only_if_its_size_or_time_changed(
 
   monkeypatch.setattr(units, "hash_unit", note_and_hash)
   with monkeypatch.context() as patch:
-    stop_at_call(patch, shards, "write_shard", 0)
-    for touched in ([], inputs[4:5]):
-      for path in touched:
-        os.utime(path, ns=(0, 0))
-      hashed.clear()
+    stop_at_call(patch, shards, "RecordWriter", 0)
+    for _ in range(2):
       with pytest.raises(_StopError):
         prepare(job)
-      if not touched:
-        with pytest.raises(_StopError):
-          prepare(job)
-        assert not hashed
-      else:
-        assert set(touched) <= set(hashed) < set(inputs)
+    assert not hashed
+    os.utime(inputs[4], ns=(0, 0))
+    with pytest.raises(_StopError):
+      prepare(job)
+    assert {inputs[4]} <= set(hashed) < set(inputs)
   assert prepare(job).num_examples > 0
 
 

@@ -241,13 +241,6 @@ def test_each_line_is_sampled_equally_often() -> None:
   assert all(abs(counts[line] - 750) < 5 * 25.6 for line in lines)
 
 
-def test_a_sample_depends_on_the_seed() -> None:
-  lines = [str(number) for number in range(1000)]
-  sample = sample_lines(iter(lines), 10, random.Random(1))
-  assert sample_lines(iter(lines), 10, random.Random(1)) == sample
-  assert sample_lines(iter(lines), 10, random.Random(2)) != sample
-
-
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
@@ -266,6 +259,10 @@ def test_a_sample_depends_on_the_seed() -> None:
       ["--input_file={corpus}", "--output_dir={tmp}/x", "--character_coverage=0.9"],
       "character_coverage=0.9",
       marks=pytest.mark.thorough,
+    ),
+    (
+      ["--input_file={corpus}", "--output_dir={tmp}/x", "--type=wordpiece", "--byte_fallback"],
+      "--byte_fallback with --type=wordpiece: only unigram and bpe have it",
     ),
     (["--input_file={tmp}/latin.txt", "--output_dir={tmp}/x"], "latin.txt, line 2: not UTF-8"),
   ],
@@ -336,13 +333,6 @@ def test_a_wordpiece_vocabulary_that_is_too_small_for_its_characters_is_refused(
     train_wordpiece(["船长卖了花园。 船长 abc"], vocab_size=12, do_lower_case=True, character_coverage=1.0)
   with pytest.raises(UserError, match="--input_file: the files hold no text"):
     train_wordpiece([" "], vocab_size=12, do_lower_case=True, character_coverage=1.0)
-
-
-def test_byte_fallback_is_refused_for_wordpiece(tmp_path: Path, corpus_file: str) -> None:
-  flags = (f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--type=wordpiece", "--byte_fallback")
-  completed = run_train_vocab(*flags)
-  assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
-  assert "--byte_fallback with --type=wordpiece: only unigram and bpe have it" in completed.stderr
 
 
 @pytest.mark.thorough

@@ -144,6 +144,15 @@ def test_articles_of_wikiextractor_without_an_end_are_errors_or_skipped(tmp_path
   assert converted.report.num_bad == 2
 
 
+def test_the_field_of_json_lines_of_wikiextractor_can_be_given(tmp_path: Path) -> None:
+  path = tmp_path / "wiki_00"
+  path.write_text('{"title": "A", "body": "A\\nOne. Two."}\n')
+  with pytest.raises(UserError, match=r"line 1: no field 'text' \(its fields: title, body\): give --text_field"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  converted = split_files([str(path)], ReadingSettings(text_field="body"), str(tmp_path / "out"))
+  assert Path(converted.paths[0]).read_text() == "One.\nTwo.\n\n"
+
+
 @pytest.mark.parametrize(
   ("file_name", "format_name"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
 )

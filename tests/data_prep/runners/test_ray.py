@@ -322,6 +322,7 @@ def test_a_cluster_that_does_not_exist_is_named(monkeypatch, address):
   [
     ("--adress=auto", r"unrecognized arguments: --adress=auto \(there are --address, --num_cpus, --max_retries\)"),
     ("--num_cpus=0", r"--num_cpus=0 is not a number above 0"),
+    ("--max_retries=-5", "--max_retries=-5 is below 0"),
     ("--max_retries=few", r"argument --max_retries: invalid int value: 'few'"),
     ("stray", "unrecognized arguments: stray"),
   ],
