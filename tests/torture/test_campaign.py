@@ -112,7 +112,9 @@ class _SharedFileNames(Runs):
 
 
 def test_the_commands_have_only_flags_that_exist(tmp_path):
-  flags_of = {command.words: {flag.name for flag in command.flags} for command in flag_values.commands()}
+  attacked_commands = flag_values.commands()
+  assert all(any(command.of_kind(kind) for command in attacked_commands) for kind in ("int", "float", "bool", "enum"))
+  flags_of = {command.words: {flag.name for flag in command.flags} for command in attacked_commands}
   (tmp_path / "classified_again").mkdir()
   commands = all_commands(Context(1, 1.0, tmp_path, _SharedFileNames(tmp_path)))  # type: ignore[arg-type]
   assert len(commands) == 13
