@@ -97,8 +97,7 @@ class RequestParser:
 
     It is not known if all lines are blank.
     """
-    content = b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if self._format == AUTO and content:
+    if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
       self._format = JSON if content.startswith(b"{") else self._format_of_texts
     return self._format != AUTO
 
