@@ -202,5 +202,5 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
 # Exceptions to REFUSED_VALUES: (command, flag, value that the flag of this command accepts).
 ACCEPTED_VALUES = {
   ("run_pretraining.py", "max_seq_length", "7"),
-  *((script, "vocab_size", "4") for script in TASKS_OF_SCRIPTS),
+  *((command, "vocab_size", "4") for command in (*TASKS_OF_SCRIPTS, "albert.experiments")),
 }
