@@ -29,17 +29,6 @@ def _file_names(directory: Path) -> list[str]:
   return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def _difference_of_versions(a: Path, b: Path) -> str | None:
-  """Compares the names of the files in exported models: each version in `a` with the one version in `b`."""
-  if leftover_names := outputs.leftovers(a):
-    return f"left over: {leftover_names}"
-  (reference,) = b.glob("*/*")
-  versions = sorted(a.glob("*/*"))
-  differences = ((version.name, _difference_of_names(version, reference)) for version in versions)
-  messages = [f"version {name}: {difference}" for name, difference in differences if difference]
-  return "; ".join(messages) or (None if versions else "no version")
-
-
 class Reference(NamedTuple):
   """An undisturbed run: its output directory, how many seconds it took, and how often it entered each phase."""
 
@@ -142,7 +131,7 @@ def all_commands(context: Context) -> list[Command]:
     Command(context, "RACE", workplace.race_command, runs, 8),
     Command(context, "data preparation", workplace.data_prep_command, files, 12),
     Command(context, "vocabulary", workplace.train_vocab_command, files, 6),
-    Command(context, "export", export, _difference_of_versions, 6),
+    Command(context, "export", export, outputs.difference_of_models, 6),
     Command(context, "convert", convert, files, 6),
     Command(context, "report", report, _difference_of_names, 4),
     Command(context, "ensemble", ensemble, files, 4),
