@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import NamedTuple
 
 from tests.torture import outputs
 from tests.torture.campaign import Context
-from tests.torture.workplace import Workplace
 
 POINTS = "tests.torture.points"
 
@@ -81,18 +79,6 @@ class Command:
       return self._reference
 
 
-def _pairs_to_predict(workplace: Workplace) -> Path:
-  """Returns a file with 200 pairs of texts to predict. Writes it first if it doesn't exist."""
-  path = workplace.directory / "pairs_to_predict.tsv"
-  if not path.exists():
-    # Other threads may do the same. Each writes a file of its own, and renames it.
-    staging = path.with_name(f"{path.name}.{threading.get_ident()}")
-    lines = [f"word {number} of a text\tanother text {number}\n" for number in range(200)]
-    staging.write_text("".join(lines), encoding="utf-8")
-    staging.replace(path)
-  return path
-
-
 def all_commands(context: Context) -> list[Command]:
   """The commands, and how often each is stopped by a signal."""
   workplace, runs, files = context.workplace, outputs.difference_of_runs, outputs.difference_of_files
@@ -107,14 +93,12 @@ def all_commands(context: Context) -> list[Command]:
     return ["-m", "albert.report", str(workplace.pretraining_run), f"--output_file={output / 'page.html'}"]
 
   def ensemble(output: Path) -> list[str]:
-    other = workplace.directory / "classified_again"  # a copy, in place of a run with another seed
-    if not other.exists():
-      shutil.copytree(workplace.classifier_run, other, dirs_exist_ok=True)
-    return ["-m", "albert.ensemble", f"--inputs={workplace.classifier_run},{other}", f"--output_dir={output}"]
+    inputs = f"--inputs={workplace.classifier_run},{workplace.copied_classifier_run}"
+    return ["-m", "albert.ensemble", inputs, f"--output_dir={output}"]
 
   def predict(output: Path) -> list[str]:
-    files = [f"--model={workplace.exported_classifier}", f"--input_file={_pairs_to_predict(workplace)}"]
-    return ["-m", "albert.predict", *files]
+    model = f"--model={workplace.exported_classifier}"
+    return ["-m", "albert.predict", model, f"--input_file={workplace.pairs_to_predict}"]
 
   def question_texts(output: Path) -> list[str]:
     module = "data_prep.question_texts"
