@@ -30,7 +30,6 @@ from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pa
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
 ARTICLE, QUESTION, OPTIONS = "article", "question", "options"
 _NUM_SPECIAL_TOKENS = 3  # of a question with an option: [CLS] and two [SEP]
-_NO_OPTIONS_MESSAGE = "options: give at least one for each question"
 # The logit of an option that only pads a shorter list of options.
 _MISSING_LOGIT = -1e9
 
@@ -275,14 +274,13 @@ class ServedMultipleChoice(ServedModel):
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts, see ServedModel.answer_texts. `text` is the text of the most probable option."""
-    options = texts[OPTIONS]
-    tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS_MESSAGE)
     answers = super().answer_texts(**texts)
-    return answers | {"text": tf.gather(options, answers["option"], batch_dims=1)}
+    return answers | {"text": tf.gather(texts[OPTIONS], answers["option"], batch_dims=1)}
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids, int32 [B, K, S]."""
-    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS_MESSAGE)
+    message = "options: give at least one for each question"
+    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=message)
     return super().answer_tokens(tokens)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
