@@ -86,9 +86,9 @@ def main() -> None:
   weights = find_weights(values.checkpoint, flag="--checkpoint", select="")
   config = weights.config()
   if config is None:
-    raise UserError(f"--checkpoint={values.checkpoint}: put the model's {' or '.join(CONFIG_NAMES)} beside it")
+    raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(CONFIG_NAMES)} beside it: put it there")
   if weights.vocabulary is None:
-    raise UserError(f"--checkpoint={values.checkpoint}: put the vocabulary, {' or '.join(NAMES)}, beside it")
+    raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(NAMES)} beside it: put it there")
   if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"

@@ -207,7 +207,7 @@ class QualityCheck:
     self, form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None = None
   ):
     model_class = form.model_class
-    if not model_class.has_metric:
+    if not model_class.head:
       raise UserError(f"--eval_file={eval_file}: --task={form.name} has no metric to measure: leave --eval_file out")
     self.eval_file = eval_file
     self._form, self._checkpoint = form, checkpoint

@@ -16,21 +16,20 @@ from albert.data.examples import OPTION_MASK
 from albert.errors import UserError
 from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
-from albert.export.network import TokenBatch, TokenLayout
+from albert.export.network import TokenBatch, TokenLayout, cut_into_windows, windows_by_text
 from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_odds_of
 from albert.metrics.classification import ERRORS
 from albert.models.multiple_choice import pool_windows
 from albert.tasks.glue.flags import PLAIN, WINDOWS
 from albert.tasks.glue.results import thresholds_of_run
 from albert.tasks.glue.specs import CUSTOM, canonical_name, make_spec
-from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pair, pack_single, pack_windows
+from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pair, pack_single
 
 # B batch, K windows of a text or options of a question (the largest number in the batch), S sequence, C classes.
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
 ARTICLE, QUESTION, OPTIONS = "article", "question", "options"
 _NUM_SPECIAL_TOKENS = 3  # of a question with an option: [CLS] and two [SEP]
-_NO_OPTIONS_MESSAGE = "options: give at least one for each question"
 # The logit of an option that only pads a shorter list of options.
 _MISSING_LOGIT = -1e9
 
@@ -103,9 +102,14 @@ class _PooledHeadModel(ServedTextModel):
     """Tokenizes texts, see ServedModel.encode; with windows, int32 [B, K, S] for at most K windows of a text."""
     if not self._reads_windows:
       return super().encode(**texts)
-    config, length = self.task_config, self.max_seq_length
-    ids, special_ids = self.tokenize(texts[TEXT]), self.tokenizer.special_ids
-    return TokenBatch(**pack_windows(ids, length, config.doc_stride, config.max_windows, special_ids))
+    windows = cut_into_windows(
+      self.tokenize(texts[TEXT]),
+      max_seq_length=self.max_seq_length,
+      doc_stride=self.task_config.doc_stride,
+      special_ids=self.tokenizer.special_ids,
+      max_windows=self.task_config.max_windows,
+    )
+    return windows_by_text(windows, tf.size(texts[TEXT], tf.int64))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     logits = self.output(self.encoder.pooled_output(tokens, layout))
@@ -270,14 +274,13 @@ class ServedMultipleChoice(ServedModel):
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts, see ServedModel.answer_texts. `text` is the text of the most probable option."""
-    options = texts[OPTIONS]
-    tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS_MESSAGE)
     answers = super().answer_texts(**texts)
-    return answers | {"text": tf.gather(options, answers["option"], batch_dims=1)}
+    return answers | {"text": tf.gather(texts[OPTIONS], answers["option"], batch_dims=1)}
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids, int32 [B, K, S]."""
-    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS_MESSAGE)
+    message = "options: give at least one for each question"
+    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=message)
     return super().answer_tokens(tokens)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:

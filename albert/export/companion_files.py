@@ -36,7 +36,7 @@ EXAMPLES_FOLDER = "examples"
 _DECIMALS = 6
 EXPORT_AGAIN = "export it again with python -m albert.export"
 
-# Settings of the run that the card shows if they are not 0 or empty, besides the task's settings that affect training.
+# Settings of the run that the card shows besides the task's settings that affect training.
 _SHOWN_SETTINGS = {
   "train": ("num_train_steps", "num_train_epochs", "max_train_seconds", "train_batch_size", "seed", "precision"),
   "optimizer": (
@@ -407,7 +407,8 @@ def _format_training(checkpoint: ExportCheckpoint) -> str:
     settings.pop("num_warmup_steps", None)  # it had no effect
   settings["init_checkpoint"] = run.get("init_checkpoint")
   rows = [("task", run.get("task", "")), *((name, value) for name, value in settings.items() if value)]
-  return f"{_format_table('Training', ['setting', 'value'], rows)}\n\nSettings that are 0 or empty are not listed."
+  table = _format_table("Training", ["setting", "value"], rows)
+  return f"{table}\n\nSettings that are 0, false or empty are not listed."
 
 
 def _format_metrics(checkpoint: ExportCheckpoint) -> str:

@@ -392,6 +392,7 @@ def cut_into_windows(
   doc_stride: int,
   special_ids: SpecialIds,
   questions: tf.RaggedTensor | None = None,
+  max_windows: int | None = None,
 ) -> TextWindows:
   """Cuts texts into overlapping windows, at least one for each text, as `albert.tokenization.packing` does in Python.
 
@@ -403,6 +404,7 @@ def cut_into_windows(
     doc_stride: maximum distance between the first tokens of neighboring parts.
     special_ids: the ids of [CLS] and [SEP].
     questions: ids that stand before each part, int32 [B, (tokens)].
+    max_windows: maximum number of windows of a text; the rest of the text is cut off. None for no limit.
   """
   text_lengths = tf.cast(texts.row_lengths(), tf.int32)  # [B]
   # Number of tokens before the part: [CLS], or [CLS] question [SEP].
@@ -411,6 +413,8 @@ def cut_into_windows(
   stride = tf.minimum(max_part_lengths, doc_stride)
   num_left = tf.maximum(text_lengths - max_part_lengths, 0)  # tokens that the first part does not hold
   num_parts = 1 + (num_left + stride - 1) // stride
+  if max_windows is not None:
+    num_parts = tf.minimum(num_parts, max_windows)
   example = tf.repeat(tf.range(tf.size(num_parts)), num_parts)  # [W]
   part_starts = tf.ragged.range(num_parts).flat_values * tf.gather(stride, example)  # in the text
   part_lengths = tf.minimum(tf.gather(text_lengths, example) - part_starts, tf.gather(max_part_lengths, example))
@@ -432,6 +436,17 @@ def cut_into_windows(
   ids = tf.where(columns == 0, special_ids.cls, ids) * mask
   has_most = _has_most_context(indices, offset_in_part, part_lengths[:, tf.newaxis], is_text)
   return TextWindows(TokenBatch(ids, mask, segments), example, is_text, indices, is_text & has_most)
+
+
+def windows_by_text(windows: TextWindows, num_texts: tf.Tensor) -> TokenBatch:
+  """Puts the windows of each text side by side: [W, S] -> [B, K, S], with windows that are all padding at the end."""
+  texts = tf.cast(windows.example, tf.int64)
+  return TokenBatch(
+    *(
+      tf.RaggedTensor.from_value_rowids(values, texts, num_texts, validate=False).to_tensor()
+      for values in windows.tokens
+    )
+  )
 
 
 def map_windows(

@@ -228,7 +228,6 @@ class ServedSentenceOrder(_PretrainingForm):
 class ServedEmbeddings(ServedTextModel):
   """Serves embeddings: the pooled output and the mean of the last layer, or only the mean if there is no pooler."""
 
-  has_metric = False
   summary = "computes embeddings of texts"
   uses_pooler = False
   answers: ClassVar[Mapping[str, str]] = {

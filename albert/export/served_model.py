@@ -61,7 +61,8 @@ class ServedModel(tf.Module, abc.ABC):
     UserError: the checkpoint lacks a weight, or a weight has the wrong shape.
   """
 
-  # Name of the head that the checkpoint must hold, a key of albert.weights.names.heads; "" for the encoder alone.
+  # Name of the head that the checkpoint must hold, a key of albert.weights.names.heads; "" for the encoder alone, whose
+  # answers no task has a metric for.
   head: ClassVar[str] = ""
   # The task of the runs whose checkpoints fit, if others have a head with the same name; "" if every task fits.
   only_task: ClassVar[str] = ""
@@ -83,9 +84,7 @@ class ServedModel(tf.Module, abc.ABC):
   ids_meaning: str = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   # Whether the tokenizer must give the character offsets of tokens.
   needs_offsets: ClassVar[bool] = False
-  # For --eval_file: whether the form's task has a metric for the answers, the largest value of the metric, and settings
-  # of the task that differ from those of the run.
-  has_metric: ClassVar[bool] = True
+  # For --eval_file: the largest value of the metric, and settings of the task that differ from those of the run.
   best_metric_value: ClassVar[float] = 1.0
   evaluation_settings: ClassVar[Mapping[str, Any]] = {}
 

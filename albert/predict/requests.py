@@ -86,9 +86,8 @@ class RequestParser:
     self._format = input_format
     self.source = source
     self._answers = answers
-    self._has_one_text = len(fields) == 1 and not fields[0].is_list
-    self._format_of_texts = LINES if self._has_one_text else TSV
-    if input_format == LINES and not self._has_one_text:
+    self._format_of_texts = LINES if len(fields) == 1 and not fields[0].is_list else TSV
+    if input_format == LINES and self._format_of_texts == TSV:
       names = ", ".join(field.name for field in fields)
       raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
 
@@ -97,8 +96,7 @@ class RequestParser:
 
     It is not known if all lines are blank.
     """
-    content = b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if self._format == AUTO and content:
+    if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
       self._format = JSON if content.startswith(b"{") else self._format_of_texts
     return self._format != AUTO
 
@@ -125,7 +123,7 @@ class RequestParser:
       request = self._parse_json(line_number, location, line)
     else:
       # A line of tabs is not blank: its columns are empty texts. A single column may be an empty text, too.
-      if not line.strip(b" ") and not self._has_one_text:
+      if not line.strip(b" ") and self._format_of_texts == TSV:
         return None
       request = self._parse_tsv(line_number, location, line)
     for field in self._fields:

@@ -86,43 +86,6 @@ def pack_single(ids: tf.RaggedTensor, max_length: int, special_ids: SpecialIds) 
   return _pack([first_tokens(ids, budget)], max_length, special_ids)
 
 
-def pack_windows(
-  ids: tf.RaggedTensor, max_length: int, doc_stride: int, max_windows: int, special_ids: SpecialIds
-) -> dict[str, tf.Tensor]:
-  """Makes the model inputs `[CLS] part of a text [SEP]`, the overlapping windows of each text.
-
-  Args:
-    ids: integers [B, (T)], the ids of the texts.
-    max_length: S.
-    doc_stride: tokens between the starts of two successive windows.
-    max_windows: maximum number of windows of a text; the rest of the text is cut off.
-    special_ids: the ids of [CLS], [SEP] and padding.
-
-  Returns:
-    input_ids, input_mask and segment_ids, int32 [B, K, S]. K is the largest number of windows of a text, at least 1.
-    The windows that only pad the number of windows are all padding.
-
-  Raises:
-    UserError: max_length leaves no room for a text.
-  """
-  room = text_budget(max_length, 1)
-  stride = min(room, doc_stride)
-  num_left = tf.maximum(ids.row_lengths() - room, 0)  # tokens that the first window does not hold
-  counts = tf.minimum(1 + (num_left + stride - 1) // stride, max_windows)  # [B]
-  text = tf.repeat(tf.range(tf.size(counts)), counts)  # the text of each window, [W]
-  starts = tf.gather(ids.row_starts(), text) + tf.ragged.range(counts).flat_values * stride
-  parts = _select_ranges(ids, starts, tf.minimum(starts + room, tf.gather(ids.row_limits(), text)))
-  windows = pack_single(parts, max_length, special_ids)  # [W, S]
-  num_missing = tf.cast(tf.size(counts) < 1, tf.int32)  # 1 if there is no text
-
-  def to_batch(values: tf.Tensor, padding: int) -> tf.Tensor:
-    batch = tf.RaggedTensor.from_row_lengths(values, counts).to_tensor(padding)
-    return tf.concat([batch, tf.zeros([tf.shape(batch)[0], num_missing, max_length], tf.int32)], axis=1)
-
-  paddings = {"input_ids": special_ids.pad, "input_mask": 0, "segment_ids": 0}
-  return {name: to_batch(values, paddings[name]) for name, values in windows.items()}
-
-
 def pack_pair(
   ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int, special_ids: SpecialIds
 ) -> dict[str, tf.Tensor]:

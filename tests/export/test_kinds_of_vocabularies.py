@@ -95,32 +95,17 @@ def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kin
 
 @pytest.mark.thorough
 @each_kind
-def test_albert_predict_answers_lines_of_text_and_of_json(tmp_path: Path, kind: str, commands: Workplace) -> None:
+def test_albert_predict_answers_lines_of_text(tmp_path: Path, kind: str, commands: Workplace) -> None:
+  """albert.predict loads the ops of the tokenizer itself, without tensorflow_text."""
   texts = [" The captain's  花园 🙂", "Zoë sold\t3 keys.", "", "老师"]
-  for name, number_name in (("classifier", "probabilities"), ("race", "probabilities"), ("tagging", "probability")):
-    run = write_run_of_kind(tmp_path / name, kind, name)
-    export_model(run.directory, str(tmp_path / "models"), name=name)
-    requests = make_requests(name, texts)
-    lines = {"json": [json.dumps(request) for request in requests]}
-    if name != "race":
-      lines["lines"] = texts
-    expected = run.expected_answers(requests)
-    for line_format, written in lines.items():
-      path = tmp_path / f"{name}.{line_format}"
-      path.write_text("".join(f"{line}\n" for line in written), "utf-8")
-      finished = commands.run(["-m", "albert.predict", f"--model={tmp_path / 'models' / name}", f"--input_file={path}"])
-      assert finished.unexpected_end() is None, finished.stderr
-      answers = [json.loads(line) for line in finished.stdout.splitlines()]
-      assert len(answers) == len(texts)
-      for row, answer in enumerate(answers):
-        of_pipeline, found = expected[number_name][row], answer[number_name]
-        if name == "classifier":  # a probability for each label
-          found = list(found.values())
-        np.testing.assert_allclose(found, of_pipeline[: len(found)], atol=1e-4)
-        assert not of_pipeline[len(found) :].any()  # padding
-        if name == "tagging":
-          assert answer["span"] == expected["span"][row][: len(found)]
-          assert answer["span"] == [texts[row][s:e] for s, e in zip(answer["start"], answer["end"], strict=True)]
+  run = write_run_of_kind(tmp_path, kind, "classifier")
+  directory, path = export_model(run.directory, str(tmp_path / "models")), tmp_path / "texts.txt"
+  path.write_text("".join(f"{text}\n" for text in texts), "utf-8")
+  finished = commands.run(["-m", "albert.predict", f"--model={directory}", f"--input_file={path}"])
+  assert finished.unexpected_end() is None, finished.stderr
+  found = [list(json.loads(line)["probabilities"].values()) for line in finished.stdout.splitlines()]
+  expected = run.expected_answers([{"text": text} for text in texts])["probabilities"]
+  np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.thorough

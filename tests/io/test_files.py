@@ -218,7 +218,10 @@ def test_only_staging_files_of_ended_writers_are_removed(tmp_path: Path) -> None
     (tmp_path / name).write_text("x")
   directory = tmp_path / f".step-4.{this_host}-{ended_pid}-ba9876543210.tmp"
   (directory / "sub").mkdir(parents=True)
-  os.utime(tmp_path / leftovers[1], (0, time.time() - 2 * 24 * 3600))  # of another host, two days old
+  two_days = 2 * 24 * 3600
+  os.utime(tmp_path / leftovers[1], (0, time.time() - two_days))  # of another host, two days old
+  for name in (leftovers[0], other_files[1]):  # as if the clock had been set back: such times decide nothing
+    os.utime(tmp_path / name, (0, time.time() + two_days))
   files.remove_leftovers(str(tmp_path))
   assert sorted(os.listdir(tmp_path)) == sorted(other_files)
   files.remove_leftovers(str(tmp_path / "absent"))

@@ -257,7 +257,7 @@ def test_the_export_measures_the_metrics_that_the_evaluation_of_the_run_computed
   for name in trained.dataset.exports:
     form = select_form(checkpoint, name, {})
     eval_file = trained.dataset.eval_file(trained.task_config)
-    if not form.model_class.has_metric:
+    if not form.model_class.head:
       with pytest.raises(UserError, match=f"--task={name} has no metric to measure: leave --eval_file out"):
         QualityCheck(form, checkpoint, eval_file)
       continue

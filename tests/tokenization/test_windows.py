@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
+from albert.export.network import cut_into_windows, windows_by_text
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
-from albert.tokenization import packing_graph
 from albert.tokenization.packing import pack_windows, question_windows
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
@@ -96,13 +96,17 @@ def test_the_graph_cuts_texts_into_the_windows_of_python(
   assert window_lengths.tolist() == [len(window) for windows in expected for window in windows]
   assert counts.tolist() == [len(windows) for windows in expected]
   ragged = tf.RaggedTensor.from_row_splits(ids, offsets.astype(np.int64))
-  inputs = packing_graph.pack_windows(ragged, max_length, doc_stride, max_windows, special_ids)
-  num_windows = max(map(len, expected), default=1)
-  for name, values in inputs.items():
-    assert values.shape.as_list() == [len(lengths), num_windows, max_length], name
-  mask, input_ids = inputs["input_mask"].numpy(), inputs["input_ids"].numpy()
+  windows_of_texts = cut_into_windows(
+    ragged, max_seq_length=max_length, doc_stride=doc_stride, special_ids=special_ids, max_windows=max_windows
+  )
+  input_ids, mask, segments = (
+    values.numpy() for values in windows_by_text(windows_of_texts, tf.constant(len(lengths), tf.int64))
+  )
+  num_windows = max(map(len, expected), default=0)
+  assert input_ids.shape[:2] == mask.shape[:2] == (len(lengths), num_windows)
+  assert not segments.any()
   for row, windows in enumerate(expected):
     assert mask[row].sum(axis=1).tolist() == [*map(len, windows), *[0] * (num_windows - len(windows))]
     for window, tokens in enumerate(windows):
       assert input_ids[row, window, : len(tokens)].tolist() == tokens
-  assert (input_ids[mask == 0] == 91).all()
+  assert not input_ids[mask == 0].any()

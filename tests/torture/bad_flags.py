@@ -133,14 +133,15 @@ def flag_file_attempts(rng: random.Random) -> Iterator[Attempt]:
   not_utf8 = b"--output_dir=out\n--tpu=\xff" + rng.randbytes(9)
   utf16 = "--output_dir=out\n".encode("utf-16")
   bad_flag = b"# comment\n--output_dir=out\n--learning_rate=nan\n"
-  # A flag file that is read leads to an error about the vocabulary, which is not given.
+  # A flag file that is read leads to an error about the training data, which are not given.
   yield _flag_file_attempt("absent", None, "given.flags")
   yield _flag_file_attempt("not UTF-8", not_utf8, "--flagfile=", "given.flags", "UTF-8")
   yield _flag_file_attempt("UTF-16", utf16, "--flagfile=", "UTF-8")
   yield _flag_file_attempt("a bad flag in it", bad_flag, "--learning_rate=nan")
   yield _flag_file_attempt("an unknown flag in it", b"--output_dir=out\n--learning_rat=1\n", "learning_rat'")
-  yield _flag_file_attempt("a valid one", b"\n// comment\n--output_dir=out\n", "--spm_model_file")
-  yield _flag_file_attempt("one that names itself", b"--flagfile=SELF\n--output_dir=out\n", "--spm_model_file")
+  training = b"--output_dir=out\n--do_train\n--from_scratch\n"
+  yield _flag_file_attempt("a valid one", b"\n// comment\n" + training, "--train_file")
+  yield _flag_file_attempt("one that names itself", b"--flagfile=SELF\n" + training, "--train_file")
   # Name of the case, the command, what its error names.
   for name, argv, named in (
     ("a directory", ["run_squad.py", "--flagfile=."], "flagfile"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import NamedTuple
 
 from tests.torture import outputs
 from tests.torture.campaign import Context
-from tests.torture.workplace import Workplace
 
 POINTS = "tests.torture.points"
 
@@ -27,17 +25,6 @@ def _difference_of_names(a: Path, b: Path) -> str | None:
 
 def _file_names(directory: Path) -> list[str]:
   return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-
-
-def _difference_of_versions(a: Path, b: Path) -> str | None:
-  """Compares the names of the files in exported models: each version in `a` with the one version in `b`."""
-  if leftover_names := outputs.leftovers(a):
-    return f"left over: {leftover_names}"
-  (reference,) = b.glob("*/*")
-  versions = sorted(a.glob("*/*"))
-  differences = ((version.name, _difference_of_names(version, reference)) for version in versions)
-  messages = [f"version {name}: {difference}" for name, difference in differences if difference]
-  return "; ".join(messages) or (None if versions else "no version")
 
 
 class Reference(NamedTuple):
@@ -92,18 +79,6 @@ class Command:
       return self._reference
 
 
-def _pairs_to_predict(workplace: Workplace) -> Path:
-  """Returns a file with 200 pairs of texts to predict. Writes it first if it doesn't exist."""
-  path = workplace.directory / "pairs_to_predict.tsv"
-  if not path.exists():
-    # Other threads may do the same. Each writes a file of its own, and renames it.
-    staging = path.with_name(f"{path.name}.{threading.get_ident()}")
-    lines = [f"word {number} of a text\tanother text {number}\n" for number in range(200)]
-    staging.write_text("".join(lines), encoding="utf-8")
-    staging.replace(path)
-  return path
-
-
 def all_commands(context: Context) -> list[Command]:
   """The commands, and how often each is stopped by a signal."""
   workplace, runs, files = context.workplace, outputs.difference_of_runs, outputs.difference_of_files
@@ -118,14 +93,12 @@ def all_commands(context: Context) -> list[Command]:
     return ["-m", "albert.report", str(workplace.pretraining_run), f"--output_file={output / 'page.html'}"]
 
   def ensemble(output: Path) -> list[str]:
-    other = workplace.directory / "classified_again"  # a copy, in place of a run with another seed
-    if not other.exists():
-      shutil.copytree(workplace.classifier_run, other, dirs_exist_ok=True)
-    return ["-m", "albert.ensemble", f"--inputs={workplace.classifier_run},{other}", f"--output_dir={output}"]
+    inputs = f"--inputs={workplace.classifier_run},{workplace.copied_classifier_run}"
+    return ["-m", "albert.ensemble", inputs, f"--output_dir={output}"]
 
   def predict(output: Path) -> list[str]:
-    files = [f"--model={workplace.exported_classifier}", f"--input_file={_pairs_to_predict(workplace)}"]
-    return ["-m", "albert.predict", *files]
+    model = f"--model={workplace.exported_classifier}"
+    return ["-m", "albert.predict", model, f"--input_file={workplace.pairs_to_predict}"]
 
   def question_texts(output: Path) -> list[str]:
     module = "data_prep.question_texts"
@@ -142,7 +115,7 @@ def all_commands(context: Context) -> list[Command]:
     Command(context, "RACE", workplace.race_command, runs, 8),
     Command(context, "data preparation", workplace.data_prep_command, files, 12),
     Command(context, "vocabulary", workplace.train_vocab_command, files, 6),
-    Command(context, "export", export, _difference_of_versions, 6),
+    Command(context, "export", export, outputs.difference_of_models, 6),
     Command(context, "convert", convert, files, 6),
     Command(context, "report", report, _difference_of_names, 4),
     Command(context, "ensemble", ensemble, files, 4),

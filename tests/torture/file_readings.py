@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 
 class ReadOutcome(NamedTuple):
@@ -23,6 +24,15 @@ class ReadOutcome(NamedTuple):
 
 # Reads a directory.
 ReadFunction = Callable[[Path], ReadOutcome]
+_warnings_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _checkpoint_warnings() -> Iterator[list[str]]:
+  """A context with the list of the warnings about checkpoints, which are not printed. One thread at a time is in it."""
+  lines: list[str] = []
+  with _warnings_lock, mock.patch("albert.weights.checkpoints.log", lines.append):
+    yield lines
 
 
 def read_checkpoint(run: Path) -> ReadOutcome:
@@ -33,14 +43,12 @@ def read_checkpoint(run: Path) -> ReadOutcome:
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
-  with contextlib.redirect_stderr(io.StringIO()) as warnings:
+  with _checkpoint_warnings() as warnings:
     newest = manager.latest_to_resume(start_over=False)
   assert newest is not None
   reader = tf.train.load_checkpoint(newest.prefix)
   tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
-  return ReadOutcome(
-    warnings.getvalue().splitlines(), (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest())
-  )
+  return ReadOutcome(warnings, (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest()))
 
 
 def older_checkpoints(run: Path) -> list[Any]:
@@ -59,10 +67,10 @@ def read_best(run: Path) -> ReadOutcome:
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
-  with contextlib.redirect_stderr(io.StringIO()) as warnings:
+  with _checkpoint_warnings() as warnings:
     best = manager.select("best")
   assert best is not None
-  return ReadOutcome(warnings.getvalue().splitlines(), best.path.replace(str(run), ""))
+  return ReadOutcome(warnings, best.path.replace(str(run), ""))
 
 
 def read_shards(directory: Path) -> ReadOutcome:

@@ -99,16 +99,13 @@ def _defined_flags(define: Callable[[], Any]) -> tuple[Flag, ...]:
 
 def _convert_flag(flag: Any) -> Flag:
   """Converts a flag of absl."""
-  parser, choices = flag.parser, getattr(flag.parser, "enum_values", None)
+  choices = getattr(flag.parser, "enum_values", None)
   if choices:
     kind = "enum"
-  elif flag.boolean:
-    kind = "bool"
-  elif isinstance(parser, flags.ListParser):
+  elif isinstance(flag.parser, flags.ListParser):
     kind = "list"
   else:
-    is_float, is_int = isinstance(parser, flags.FloatParser), isinstance(parser, flags.IntegerParser)
-    kind = "float" if is_float else "int" if is_int else "text"
+    kind = {"int": "int", "float": "float", "bool": "bool"}.get(flag.flag_type(), "text")
   # flags.mark_flag_as_required adds a validator with the message "Flag --x must have a value other than None."
   is_required = any("None" in validator.message for validator in flag.validators)
   return Flag(flag.name, kind, tuple(choices or ()), is_required)
@@ -205,5 +202,5 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
 # Exceptions to REFUSED_VALUES: (command, flag, value that the flag of this command accepts).
 ACCEPTED_VALUES = {
   ("run_pretraining.py", "max_seq_length", "7"),
-  *((script, "vocab_size", "4") for script in TASKS_OF_SCRIPTS),
+  *((command, "vocab_size", "4") for command in (*TASKS_OF_SCRIPTS, "albert.experiments")),
 }

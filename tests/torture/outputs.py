@@ -158,3 +158,13 @@ def answers(model: Path) -> dict[str, bytes]:
     names = sorted(signature.structured_input_signature[1])
     texts = {name: tf.constant([f"the teacher sold {name}", "nobody", ""]) for name in names}
     return {name: value.numpy().tobytes() for name, value in signature(**texts).items()}
+
+
+def difference_of_models(a: Path, b: Path) -> str | None:
+  """Compares the versions of an exported model in `a` with the one in `b`. Returns None if all give its answers."""
+  if leftover_names := leftovers(a):
+    return f"left over: {leftover_names}"
+  expected = answers(next(b.glob("*/*")))
+  versions = list(a.glob("*/*"))
+  different = [str(version) for version in versions if answers(version) != expected]
+  return f"other answers: {different}" if different or not versions else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -103,6 +104,14 @@ class Runs:
     """A RACE directory with 5 passages per split and level."""
     (self.directory / "race").mkdir()
     return Path(write_made_up_race(self.directory / "race", 5))
+
+  @shared
+  def pairs_to_predict(self) -> Path:
+    """A tab-separated file of 200 pairs of texts."""
+    path = self.directory / "pairs_to_predict.tsv"
+    lines = [f"word {number} of a text\tanother text {number}\n" for number in range(200)]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
 
   # ---- commands --------------------------------------------------------------------------------------------
 
@@ -211,6 +220,11 @@ class Runs:
   def classifier_run(self) -> Path:
     """A finished run of `classifier_command`."""
     return self.make_output("classified", self.classifier_command)
+
+  @shared
+  def copied_classifier_run(self) -> Path:
+    """A copy of `classifier_run`, in place of a run with another seed."""
+    return Path(shutil.copytree(self.classifier_run, self.directory / "classified_again", dirs_exist_ok=True))
 
   @shared
   def exported_classifier(self) -> Path:

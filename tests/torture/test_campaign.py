@@ -102,7 +102,7 @@ class _SharedFileNames(Runs):
   """Has names instead of the files and runs that the campaign's parts share. Only `shards` has a file."""
 
   corpus = vocabulary = glue_dir = squad_train_file = squad_dev_file = race_dir = Path("absent")
-  pretraining_run = classifier_run = exported_classifier = Path("absent")
+  pretraining_run = classifier_run = copied_classifier_run = exported_classifier = pairs_to_predict = Path("absent")
   vocab_size = 9
 
   def __init__(self, directory: Path):
@@ -112,8 +112,9 @@ class _SharedFileNames(Runs):
 
 
 def test_the_commands_have_only_flags_that_exist(tmp_path):
-  flags_of = {command.words: {flag.name for flag in command.flags} for command in flag_values.commands()}
-  (tmp_path / "classified_again").mkdir()
+  attacked_commands = flag_values.commands()
+  assert all(any(command.of_kind(kind) for command in attacked_commands) for kind in ("int", "float", "bool", "enum"))
+  flags_of = {command.words: {flag.name for flag in command.flags} for command in attacked_commands}
   commands = all_commands(Context(1, 1.0, tmp_path, _SharedFileNames(tmp_path)))  # type: ignore[arg-type]
   assert len(commands) == 13
   for command in commands:

@@ -297,7 +297,10 @@ def _other_commands(context: Context) -> Iterator[Case]:
   yield from vocabulary.cases("while writing", 10, _any_of(_at_call("os:replace", 2), _at_call("os:fsync", 2)), (1,))
   yield vocabulary.check_num_hits(10)
   export = KilledCommand(
-    context, "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference
+    context,
+    "export",
+    lambda output: workplace.export_command(workplace.classifier_run, output),
+    outputs.difference_of_models,
   )
   yield from export.cases("at any time", 4, draw_kill_at_random_time, (2,))
   while_writing = _any_of(
@@ -307,16 +310,6 @@ def _other_commands(context: Context) -> Iterator[Case]:
   )
   yield from export.cases("while writing", 7, while_writing, (1,))
   yield export.check_num_hits(10)
-
-
-def model_difference(directory: Path, reference: Path) -> str | None:
-  """Compares exported models. Returns None if all versions answer like the reference and nothing is left over."""
-  if leftover_names := outputs.leftovers(directory):
-    return f"left over: {leftover_names}"
-  expected = outputs.answers(next(reference.glob("*/*")))
-  versions = list(directory.glob("*/*"))
-  different = [str(version) for version in versions if outputs.answers(version) != expected]
-  return f"other answers: {different}" if different or not versions else None
 
 
 def _fork_equals_new_interpreter(workplace: Workplace, context: Context) -> str | None:

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.torture import outputs
 from tests.torture.campaign import Case, Context
-from tests.torture.commands import Command
-from tests.torture.parts.kills import model_difference
+from tests.torture.commands import Command, all_commands
 from tests.torture.workplace import Finished, Running
 
 # The time after which a process counts as hanging. The second process may wait for the first.
@@ -25,8 +23,7 @@ class Pair:
 
   Args:
     command: the command.
-    refusal: a part of the error that the second process prints if the first has locked the directory. "" for a command
-      that does not lock its output directory.
+    refusal: see _REFUSALS.
   """
 
   def __init__(self, command: Command, refusal: str):
@@ -136,24 +133,19 @@ _TRIALS: tuple[tuple[str, Trial, int], ...] = (
 _TRIALS_WITHOUT_LOCK = _TRIALS[:3]
 
 
-def _pairs(context: Context) -> Iterator[Pair]:
-  workplace, runs, files = context.workplace, outputs.difference_of_runs, outputs.difference_of_files
-  training = "is training there"
-  yield Pair(Command(context, "pretraining", workplace.pretraining_command, runs), training)
-  yield Pair(Command(context, "classifier", workplace.classifier_command, runs), training)
-  yield Pair(Command(context, "SQuAD", workplace.squad_command, runs), training)
-  yield Pair(Command(context, "RACE", workplace.race_command, runs), training)
-  yield Pair(Command(context, "data preparation", workplace.data_prep_command, files), "is preparing data there")
-  yield Pair(Command(context, "vocabulary", workplace.train_vocab_command, files), "is training spiece.model there")
-  export = Command(
-    context, "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference
-  )
-  yield Pair(export, refusal="")
+# Command -> a part of the error that the second process prints if the first has locked the directory; "" without lock.
+_REFUSALS = {
+  **dict.fromkeys(("pretraining", "classifier", "SQuAD", "RACE"), "is training there"),
+  "data preparation": "is preparing data there",
+  "vocabulary": "is training spiece.model there",
+  "export": "",
+}
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
-  for pair in _pairs(context):
+  commands = {command.name: command for command in all_commands(context)}
+  for pair in (Pair(commands[name], refusal) for name, refusal in _REFUSALS.items()):
     for group, trial, number in _TRIALS if pair.refusal else _TRIALS_WITHOUT_LOCK:
       for index in range(context.count(number)):
         rng = context.rng(pair.command.name, group, index)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.torture import clocks, outputs
+from tests.torture import outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.commands import POINTS, Command, all_commands
 from tests.torture.points import PHASES
@@ -22,6 +22,7 @@ _STREAMS_GROUP, _LOCALES_GROUP = "standard output closed, full or unread", "LANG
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The exit code of a command that writes to a pipe without a reader.
 _SIGPIPE_CODE = 128 + signal.SIGPIPE
+_DAY = 86400.0  # in seconds
 
 
 def _unexpected_stop(finished: Finished, signal_number: int) -> str | None:
@@ -180,7 +181,7 @@ def _set_clock_back(command: Command, index: int) -> str | None:
   context = command.context
   rng = context.rng("clock", command.name, index)
   output = context.new_directory("clock")
-  clock_back = (POINTS, "set_clock_back", {"calls": rng.randint(1, 40), "seconds": clocks.DAY})
+  clock_back = (POINTS, "set_clock_back", {"calls": rng.randint(1, 40), "seconds": _DAY})
   argv = command.argv(output)
   if index % 2:
     stopped = context.workplace.run(argv, prelude=(POINTS, "interrupt", _STOP_IN_TRAINING))
@@ -249,13 +250,10 @@ def _locale_cases(context: Context, commands: Sequence[Command]) -> Iterator[Cas
     yield Case(_LOCALES_GROUP, f"{name}, no UTF-8", functools.partial(_path_that_is_not_utf8, context, argv, code))
 
 
-def _clock_cases(context: Context, commands: Sequence[Command]) -> Iterator[Case]:
-  group = "the clock set back"
+def _clock_cases(commands: Sequence[Command]) -> Iterator[Case]:
   pretraining, classifier, *_ = commands
   for command, index in ((pretraining, 0), (pretraining, 1), (classifier, 0)):
-    yield Case(group, f"{command.name} {index}", functools.partial(_set_clock_back, command, index))
-  yield Case(group, "all clocks but the monotonic one", functools.partial(clocks.set_back_during_training, context))
-  yield Case(group, "staging files", functools.partial(clocks.staging_files_of_the_future, context))
+    yield Case("the clock set back", f"{command.name} {index}", functools.partial(_set_clock_back, command, index))
 
 
 def cases(context: Context) -> Iterator[Case]:
@@ -264,4 +262,4 @@ def cases(context: Context) -> Iterator[Case]:
   yield from _signal_cases(commands)
   yield from _stream_cases(context, commands)
   yield from _locale_cases(context, commands)
-  yield from _clock_cases(context, commands)
+  yield from _clock_cases(commands)
