@@ -363,7 +363,7 @@ def check_variants(experiment: Experiment, scale: Scale, scale_name: str) -> Non
     if trained in earlier:
       other = experiment.variants[earlier.index(trained)]
       raise UserError(
-        f"--run={experiment.name}: {other.name!r} and {variant.name!r} are the same model at --scale={scale_name}: take "
-        "another scale, or only some variants (--variants)"
+        f"--run={experiment.name}: {other.name!r} and {variant.name!r} are the same model at --scale={scale_name}: "
+        "take another scale, or only some variants (--variants)"
       )
     earlier.append(trained)
