@@ -8,6 +8,7 @@ come from several sources: a flag, the run in output_dir, or a recipe.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -164,7 +165,10 @@ def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   type_name = type_name.removesuffix(_OR_NONE)
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
-    return float(value)
+    try:
+      return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+      return math.inf
   if type_name == "int" and is_number and (isinstance(value, int) or value.is_integer()):
     return int(value)
   if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):

@@ -239,9 +239,10 @@ def shorten(message: str) -> str:
 
 def repetition_warnings() -> list[str]:
   """Returns a warning for each flag of a single value that was given several times. The last value is used."""
-  all_flags = (flags.FLAGS[name] for name in flags.FLAGS)
+  all_flags: list[Any] = [flags.FLAGS[name] for name in flags.FLAGS]
   return [
-    f"warning: --{flag.name} is given {flag.present} times: {format_flag(flag.name, flag.value)} is used"
+    f"warning: --{flag.name} is given {flag.present} times: {flag.serialize()} is used"
     for flag in all_flags
-    if flag.present > 1 and not isinstance(flag, flags.MultiFlag)
+    # Only other names have the attribute is_hidden. A value under another name is also counted as one of the flag.
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag) and not hasattr(flag, "is_hidden")
   ]

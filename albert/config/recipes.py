@@ -20,7 +20,7 @@ from albert.io.text import format_value
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
 _FOLDER = "configs"
-_REMEDY = "see the recipes in configs/"
+_REMEDY = "see the recipes in configs/; the sections are task, weights, model, optimizer, train, data and stages"
 
 
 def configs_directory() -> str:

@@ -189,6 +189,9 @@ def main() -> None:
     experiments = [catalog.with_variants(experiments[0], flag_values.variants)]
   if flag_values.dropout is not None:
     experiments = [catalog.with_dropout(experiment, flag_values.dropout) for experiment in experiments]
+  if flag_values.scale != "smoke":  # it checks only the commands
+    for experiment in experiments:
+      catalog.check_variants(experiment, scale, flag_values.scale)
   given_inputs = _make_inputs(scale)
   plans = [Plan(experiment, scale, given_inputs) for experiment in experiments]
   for plan in plans:

@@ -352,3 +352,18 @@ def read_scale(name: str) -> Scale:
     UserError: the file of the scale has a key or a value that is not allowed.
   """
   return files.read_json(os.path.join(configs_directory(), _SCALE_FOLDER, f"{name}.json"), Scale, _REMEDY)
+
+
+def check_variants(experiment: Experiment, scale: Scale, scale_name: str) -> None:
+  """Raises UserError if two variants are the same model at a scale, and are pretrained in the same way."""
+  not_compared: dict[str, Any] = {"name": "", "model": "", "fields": {}, "starts_from": "", "x": None, "paper": {}}
+  earlier: list[tuple[ModelConfig, Variant]] = []
+  for variant in experiment.variants:
+    trained = scale.model(variant, scale.vocab_size), msgspec.structs.replace(variant, **not_compared)
+    if trained in earlier:
+      other = experiment.variants[earlier.index(trained)]
+      raise UserError(
+        f"--run={experiment.name}: {other.name!r} and {variant.name!r} are the same model at --scale={scale_name}: "
+        "take another scale, or only some variants (--variants)"
+      )
+    earlier.append(trained)

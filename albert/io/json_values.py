@@ -92,7 +92,7 @@ def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") ->
     return msgspec.convert(values, schema, strict=True)
   except (msgspec.ValidationError, UnicodeEncodeError) as error:
     # "Expected `str`, got `null` - at `$.id`" becomes "$.id must be a text, it is null".
-    problem, _, path = str(error).replace(" - at `key in", " - at `a key in").partition(" - at `")
+    problem, _, path = str(error).replace(" - at `key` in", " - at `a key in").partition(" - at `")
     for pattern, words in _REWORDINGS:
       problem = pattern.sub(words, problem)
     message = f"{path.replace('`', '')} {problem}".lstrip()

@@ -189,10 +189,12 @@ class Settings:
     name = self.flags.get("recipe")
     if name is None and run:
       name = run.values.get("recipe")
-    if name is None:  # an earlier version wrote config.json without the name of the recipe
-      values = self._flags_of(self._data_class) | self.recorded(self._data_class)
-      source = run.config_file if run else "flags"
-      name = self.task_entry.recipe(from_dict(self._data_class, values, source=source))
+    if name is None:
+      if run:  # an earlier version wrote config.json without the name of the recipe
+        data = from_dict(self._data_class, self.recorded(self._data_class), source=run.config_file)
+      else:
+        data = self._data_class(**self._flags_of(self._data_class))
+      name = self.task_entry.recipe(data)
     try:
       recipe = read_recipe(name, self.task_name)
     except UserError:

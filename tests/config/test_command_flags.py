@@ -119,6 +119,8 @@ def test_the_vocabulary_has_two_names() -> None:
   with flagsaver.flagsaver():
     flags.FLAGS.unparse_flags()
     command_flags.parse([sys.argv[0], "--vocab_file=a.txt", "--vocab_file=b.txt"])
+    (warning,) = command_flags.repetition_warnings()
+    assert warning == "warning: --spm_model_file is given 2 times: --spm_model_file=b.txt is used"
     assert flags.FLAGS.spm_model_file == "b.txt"
 
 

@@ -55,6 +55,10 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
       lambda: TrainConfig(num_train_epochs=float("inf")),
       "num_train_epochs must be a finite number in float32, got inf",
     ),
+    (
+      lambda: from_dict(OptimizerConfig, {"learning_rate": 10**400}, source="a.json"),
+      "learning_rate must be a finite n",
+    ),
     (lambda: OptimizerConfig(learning_rate=1e308), "learning_rate must be a finite number in float32, got 1e[+]308"),
     (lambda: OptimizerConfig(epsilon=1e-50), "epsilon must be above 0 in float32, got 1e-50"),
     (lambda: OptimizerConfig(beta_2=1 - 1e-12), "beta_2 must be below 1 in float32, got 0.999999999999"),

@@ -11,7 +11,7 @@ import pytest
 from albert.config.model import named_model
 from albert.errors import UserError
 from albert.experiments import catalog, costs, tables
-from albert.experiments.catalog import SCALES, read_scale
+from albert.experiments.catalog import SCALES, check_variants, read_scale
 
 EXPERIMENT_NAMES = catalog.names()
 VOCAB_SIZE = 30000
@@ -60,6 +60,16 @@ def test_every_scale_keeps_the_differences_between_variants(name: str, scale: st
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale in ("small", "medium"):
     assert len(set(models)) == len(set(paper_models))
+    check_variants(experiment, read_scale(scale), scale)
+
+
+def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
+  scale = read_scale("shallow")
+  message = r"--run=groups: '2 groups' and '4 groups' are the same model at --scale=shallow: take .* \(--variants\)"
+  with pytest.raises(UserError, match=message):
+    check_variants(catalog.load("groups"), scale, "shallow")
+  shared = [f"E=128 {name}" for name in ("all-shared", "shared-attention", "shared-FFN", "not-shared")]
+  check_variants(catalog.with_variants(catalog.load("sharing"), shared), scale, "shallow")
 
 
 def test_the_dropout_of_all_models_can_be_replaced():
