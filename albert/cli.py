@@ -57,12 +57,17 @@ def main(task_name: str) -> None:
     return
   # Read the files once.
   data = resolved.read_inputs()
-  # Import TensorFlow, which takes seconds. Then the Estimator of each run chooses the devices and builds the model, and
+  # Import TensorFlow, which takes seconds. Then the Estimator, of each seed, chooses the devices and builds the model, and
   # albert.training.run.train_run tells the rest.
   with startup.quick_imports():
-    from albert import multi_seed
+    from albert.estimator import Estimator
+    from albert.multi_seed import run_seeds
 
-  multi_seed.run_seeds(resolved.make_task(data), resolved.config)
+  task = resolved.make_task(data)
+  if resolved.config.num_runs > 1:
+    run_seeds(task, resolved.config)
+  else:
+    Estimator(task, resolved.config).run()
 
 
 def _script_configs(task_name: str) -> list[type[Config]]:

@@ -22,7 +22,6 @@ from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
 from albert.runs.logs import rank_evaluation
-from albert.settings.resolve import check_actions
 from albert.tasks.base import Task
 from albert.training.run import TrainingLoss, find_failure, read_training_loss
 from albert.weights.checkpoints import CheckpointManager
@@ -39,23 +38,18 @@ _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 def run_seeds(task: Task, config: RunConfig) -> None:
   """Trains, evaluates and predicts, as the config says, with each of num_runs seeds.
 
-  With num_runs > 1 each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all
-  runs, their median, mean and spread, and the name of the best run. Then the checkpoints of all runs except the best
-  are deleted. A run that has already finished is not repeated. Later commands may add seeds, but must leave none out,
-  because the best run must be one that has checkpoints.
+  Each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all runs, their median,
+  mean and spread, and the name of the best run. Then the checkpoints of all runs except the best are deleted. A run
+  that has already finished is not repeated. Later commands may add seeds, but must leave none out, because the best run
+  must be one that has checkpoints.
 
   Args:
     task: the task of all runs.
     config: the settings. The seeds are train.seed, train.seed + 1, and so on.
   Raises:
-    UserError: the config asks for nothing, or for several runs without training and evaluating them; or a finished run
-      lacks predictions, and its checkpoints are deleted; or output_dir holds runs of seeds that the config leaves out.
-      See Estimator for further errors.
+    UserError: a finished run lacks predictions, and its checkpoints are deleted; or output_dir holds runs of seeds that
+      the config leaves out. See Estimator for further errors.
   """
-  check_actions(config)
-  if config.num_runs == 1:
-    Estimator(task, config).run()
-    return
   configs = {
     seed: dataclasses.replace(
       config,

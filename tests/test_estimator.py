@@ -316,6 +316,8 @@ def test_a_forked_process_is_refused_instead_of_waiting_forever(trained: Estimat
 def test_evaluate_returns_the_metrics_and_prints_nothing(
   trained: Estimator, capsys: pytest.CaptureFixture[str]
 ) -> None:
+  trained.evaluate()  # a warning that the model has not learned is printed once
+  capsys.readouterr()
   results = trained.evaluate()
   run = trained.config.output_dir
   printed = capsys.readouterr()

@@ -200,6 +200,7 @@ def define_other_name(name: str, other_name: str) -> None:
   other: Any = flags.FLAGS[other_name]
   other.help = f"another name for --{name}"
   other.is_hidden = bool(getattr(flags.FLAGS[name], "group", ""))  # in --help of the scripts, the flag's text names it
+  other.first_name = name
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -222,9 +223,10 @@ def parse(argv: Sequence[str]) -> list[str]:
     message = _MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error
-  for name, other_name in _OTHER_NAMES.items():
+  for other_name in flags.FLAGS:
+    name = getattr(flags.FLAGS[other_name], "first_name", other_name)
     # A value under the other name is also counted as one of the flag.
-    if other_name in flags.FLAGS and flags.FLAGS[name].present > flags.FLAGS[other_name].present > 0:
+    if flags.FLAGS[name].present > flags.FLAGS[other_name].present > 0:
       raise UserError(f"--{name} and --{other_name} are both given, but are two names for one flag: give one")
   return arguments
 

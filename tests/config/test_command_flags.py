@@ -124,6 +124,17 @@ def test_the_vocabulary_has_two_names() -> None:
     assert flags.FLAGS.spm_model_file == "b.txt"
 
 
+def test_two_names_of_a_seed_are_not_given_together() -> None:
+  command_flags.define("int", "seed", 0, "")
+  command_flags.define_other_name("seed", "random_seed")
+  try:
+    with flagsaver.flagsaver(), pytest.raises(UserError, match="--seed and --random_seed are both given"):
+      command_flags.parse([sys.argv[0], "--seed=1", "--random_seed=2"])
+  finally:
+    for name in ("seed", "random_seed"):
+      delattr(flags.FLAGS, name)
+
+
 @pytest.mark.usefixtures("vocabulary_flag")
 @pytest.mark.parametrize(
   ("words", "message"),

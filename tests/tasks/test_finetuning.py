@@ -24,6 +24,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import find_checkpoint
+from albert.settings.resolve import check_actions
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import load_initial_weights
 from albert.training.run import EvaluationsInTraining
@@ -247,7 +248,7 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), other_config)
   with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, but each of the 2 runs writes"):
-    multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
+    check_actions(dataclasses.replace(config, predictions_file="x.tsv"))
 
   # A run without checkpoints cannot predict again. This is found out before a third run is trained.
   other_seed = next(seed for seed in run_dirs if seed != best_seed)
