@@ -57,7 +57,7 @@ def main(task_name: str) -> None:
     return
   # Read the files once.
   data = resolved.read_inputs()
-  # Import TensorFlow, which takes seconds. Then the Estimator, of each seed, chooses the devices and builds the model, and
+  # Import TensorFlow, which takes seconds. The Estimator chooses the devices and builds the model, for each seed, and
   # albert.training.run.train_run tells the rest.
   with startup.quick_imports():
     from albert.estimator import Estimator
