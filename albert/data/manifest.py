@@ -191,11 +191,8 @@ class DataContent:
 
   def summary(self) -> dict[str, Any]:
     """Returns the entry of config.json that describes the content."""
-    return {
-      "num_files": len(self.files),
-      "num_examples": sum(file.num_examples for file in self.files),
-      "sha256": self.sha256,
-    }
+    num_examples = sum(file.num_examples for file in self.files)
+    return {"num_files": len(self.files), "num_examples": num_examples, "sha256": self.sha256}
 
   def to_json(self) -> str:
     """Returns the text of a JSON object with one line for each file."""

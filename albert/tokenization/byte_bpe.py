@@ -24,17 +24,8 @@ import numpy as np
 from albert.errors import UserError
 from albert.io.json_text import decode_object
 from albert.io.text import decode_utf8, encode_utf8, format_value, replace_surrogates
+from albert.tokenization import vocabulary
 from albert.tokenization.normalization import CharacterTable
-from albert.tokenization.vocabulary import (
-  IdsOfWords,
-  SpecialIds,
-  TokenizerConfig,
-  TokensWithOffsets,
-  Vocabulary,
-  is_written_without_spaces,
-  starts_word,
-  vocabulary_paths,
-)
 
 # The special pieces, in the order of SpecialIds: RoBERTa's names, and BERT's.
 SPECIAL_NAMES = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("<s>", "[CLS]"), ("</s>", "[SEP]"), ("<mask>", "[MASK]"))
@@ -77,7 +68,7 @@ _find_words = re.compile(
 ).findall
 
 
-class ByteLevelBPEVocabulary(Vocabulary):
+class ByteLevelBPEVocabulary(vocabulary.Vocabulary):
   """The words of `split_words`, each as UTF-8 bytes, which merges join to longer pieces.
 
   Nothing in the text is changed, so `decode` gives it back: `do_lower_case` has no effect here. A piece that starts
@@ -99,7 +90,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
   kind = "byte_level_bpe"
   keeps_case = True
 
-  def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
+  def __init__(self, config: vocabulary.TokenizerConfig, contents: Mapping[str, bytes]):
     if config.convert_quotes:
       raise UserError(
         f"--convert_quotes with {config.model_file}: byte-level BPE keeps the text as it is: leave the flag out"
@@ -116,7 +107,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
     ]
     # A pair of ids -> its rank, and the id of what it becomes.
     self._merge_of = {(merge.left, merge.right): (rank, merge.merged) for rank, merge in enumerate(self.merges)}
-    self._ids_of_word = IdsOfWords(self._cut)
+    self._ids_of_word = vocabulary.IdsOfWords(self._cut)
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:
@@ -166,7 +157,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
         heapq.heappush(queue, (*found, before))
     return [i for i in ids if i >= 0]
 
-  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
+  def encode_with_offsets(self, text: str) -> vocabulary.TokensWithOffsets:
     ids = self.encode_batch([text])[0]
     token_ends = np.cumsum(np.array([len(self.piece_bytes[i]) for i in ids], np.int64))
     token_starts = np.concatenate([[0], token_ends])[: len(ids)]
@@ -179,7 +170,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
     is_space = np.array([character.isspace() for character in text], bool)
     next_starts = np.minimum.accumulate(np.append(np.where(is_space, len(text), positions), len(text))[::-1])[::-1]
     ends_before = np.maximum.accumulate(np.append(0, np.where(is_space, 0, positions + 1)))
-    return TokensWithOffsets.of(ids, next_starts[first], ends_before[after_last])
+    return vocabulary.TokensWithOffsets.of(ids, next_starts[first], ends_before[after_last])
 
   def decode(self, ids: Sequence[int]) -> str:
     """Bytes that are not UTF-8 become U+FFFD."""
@@ -200,10 +191,10 @@ def _starts_word(data: bytes) -> bool:
   num_bytes = 1 + sum(data[0] >= first for first in (0xC0, 0xE0, 0xF0))  # of the first character
   if len(data) >= num_bytes:
     character = data[:num_bytes].decode("utf-8", errors="replace")
-    return character.isspace() or starts_word(character)
+    return character.isspace() or vocabulary.starts_word(character)
   # The first and the last character that can begin with these bytes.
   candidates = [data.ljust(num_bytes, filler).decode("utf-8", errors="replace") for filler in (b"\x80", b"\xbf")]
-  return all(len(character) == 1 and is_written_without_spaces(character) for character in candidates)
+  return all(len(character) == 1 and vocabulary.is_written_without_spaces(character) for character in candidates)
 
 
 def character_class(character: str) -> int:
@@ -249,7 +240,7 @@ class Merge(NamedTuple):
   merged: int
 
 
-def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], list[Merge], SpecialIds]:
+def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], list[Merge], vocabulary.SpecialIds]:
   """Reads and checks the files of a vocabulary.
 
   Args:
@@ -269,7 +260,7 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
   if others:
     if isinstance(values.get("model"), dict):
       raise UserError(f"{path}: is a tokenizer.json: name it tokenizer.json")
-    id_of_piece, pairs = values, _read_merges(vocabulary_paths(path)[1], others[0])
+    id_of_piece, pairs = values, _read_merges(vocabulary.vocabulary_paths(path)[1], others[0])
   else:
     id_of_piece = _read_tokenizer(path, values)
     pairs = [
@@ -304,7 +295,7 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
     if merge in place_of:
       raise UserError(f"{place}: stands in {place_of[merge]} already: give a file in which every merge occurs once")
     place_of[merge] = place
-  return [piece_of_id[piece_id] for piece_id in ids], list(place_of), SpecialIds(*special_ids)
+  return [piece_of_id[piece_id] for piece_id in ids], list(place_of), vocabulary.SpecialIds(*special_ids)
 
 
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:

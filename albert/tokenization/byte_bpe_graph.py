@@ -17,19 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert.tokenization import graph
 from albert.tokenization.byte_bpe import SPACE, ByteLevelBPEVocabulary, character_class
-from albert.tokenization.graph import (
-  NUM_CODE_POINTS,
-  CodePointTable,
-  GraphTokenizer,
-  RaggedTokensWithOffsets,
-  begins_run,
-  count_before,
-  decode_utf8,
-  index_in_run,
-  shift,
-  utf8_sizes,
-)
 from albert.tokenization.vocabulary import TokenizerConfig
 
 _NO_RANK = np.iinfo(np.int32).max
@@ -38,11 +27,11 @@ _LEFT_OUT = 4
 
 
 @functools.cache
-def _class_table() -> CodePointTable:
+def _class_table() -> graph.CodePointTable:
   """Returns the classes of all characters."""
-  characters = map(chr, range(NUM_CODE_POINTS))
+  characters = map(chr, range(graph.NUM_CODE_POINTS))
   classes = ((character, character_class(character)) for character in characters)
-  return CodePointTable((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
+  return graph.CodePointTable((ord(c), value | _LEFT_OUT * c.isspace()) for c, value in classes)
 
 
 class _Merges(NamedTuple):
@@ -77,7 +66,7 @@ class _Merges(NamedTuple):
     )
 
 
-class ByteLevelBPEGraphTokenizer(GraphTokenizer):
+class ByteLevelBPEGraphTokenizer(graph.GraphTokenizer):
   """The graph tokenizer of a byte-level BPE vocabulary."""
 
   def __init__(self, config: TokenizerConfig):
@@ -94,16 +83,16 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     self._may_be_joined[[first * 256 + second for first, second in pairs]] = True
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    return self._tokenize(decode_utf8(texts))
+    return self._tokenize(graph.decode_utf8(texts))
 
-  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    code_points = decode_utf8(texts)
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> graph.RaggedTokensWithOffsets:
+    code_points = graph.decode_utf8(texts)
     ids = self._tokenize(code_points)
     flat = code_points.flat_values
     lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)  # in bytes
     token_ends = tf.cumsum(lengths)
     # Positions of all texts, one after the other: in bytes, then in characters.
-    limits = tf.concat([[0], tf.cumsum(utf8_sizes(flat))], axis=0)
+    limits = tf.concat([[0], tf.cumsum(graph.utf8_sizes(flat))], axis=0)
     first = tf.searchsorted(limits, token_ends - lengths, side="right") - 1
     after_last = tf.searchsorted(limits, token_ends, side="left")
     # Whitespace at the ends is left out.
@@ -115,11 +104,11 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     kept_before = tf.gather(tf.concat([[-1], kept], axis=0), tf.searchsorted(kept, after_last))
     starts = tf.minimum(next_kept, text_ends) - text_starts
     ends = tf.maximum(kept_before + 1, text_starts) - text_starts
-    return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
+    return graph.RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
   def _tokenize(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
     """Converts texts, given as code points [B, (characters)], to ids, int32 [B, (T)]."""
-    num_begun = count_before(_find_words(code_points))
+    num_begun = graph.count_before(_find_words(code_points))
     words = tf.RaggedTensor.from_value_rowids(
       code_points.flat_values, num_begun[1:] - 1, nrows=num_begun[-1], validate=False
     )
@@ -134,7 +123,7 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     word_indices = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
     may_be_joined = tf.gather(tf.constant(self._may_be_joined), word_bytes[:-1] * 256 + word_bytes[1:])
     same_word = word_indices[1:] == word_indices[:-1]
-    starts_part = begins_run(tf.ones_like(word_bytes, tf.bool), may_be_joined & same_word)
+    starts_part = graph.begins_run(tf.ones_like(word_bytes, tf.bool), may_be_joined & same_word)
     parts = tf.cumsum(tf.cast(starts_part, tf.int32)) - 1
     num_parts = tf.reduce_sum(tf.cast(starts_part, tf.int32))
     merges = _Merges(*map(tf.constant, self._merges))  # outside of the loop, so that the graph holds them once
@@ -156,7 +145,7 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
       positions = tf.range(tf.size(ranks))
       first = tf.math.unsorted_segment_min(tf.where(is_lowest, positions, _NO_RANK), parts[:-1], num_parts)
       is_first = positions == tf.gather(first, parts[:-1])
-      is_even = index_in_run(is_lowest & ~shift(is_lowest, 1, False)) % 2 == 0
+      is_even = graph.index_in_run(is_lowest & ~graph.shift(is_lowest, 1, False)) % 2 == 0
       is_merged = is_lowest & (is_first | (tf.gather(merges.all_at_once, indices) & is_even))
       ids = tf.concat([tf.where(is_merged, tf.gather(merges.merged, indices), ids[:-1]), ids[-1:]], axis=0)
       is_kept = tf.concat([[True], ~is_merged], axis=0)
@@ -180,18 +169,18 @@ def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
   flat, texts = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat) % _LEFT_OUT
   is_space = classes == SPACE
-  is_inside = shift(texts, 1, -1) == texts  # not the first character of a text
-  follows_space, follows_blank = shift(is_space, 1, False), shift(flat, 1, 0) == ord(" ")
+  is_inside = graph.shift(texts, 1, -1) == texts  # not the first character of a text
+  follows_space, follows_blank = graph.shift(is_space, 1, False), graph.shift(flat, 1, 0) == ord(" ")
   # The last one of several spaces belongs to the next word if it is a blank, and is a word of its own if not.
-  is_last_space = (shift(texts, -1, -1) == texts) & ~shift(is_space, -1, True)
+  is_last_space = (graph.shift(texts, -1, -1) == texts) & ~graph.shift(is_space, -1, True)
   starts_after_space = tf.where(is_space, is_last_space, ~follows_blank)
-  starts = ~is_inside | tf.where(follows_space, starts_after_space, shift(classes, 1, -1) != classes)
+  starts = ~is_inside | tf.where(follows_space, starts_after_space, graph.shift(classes, 1, -1) != classes)
   # Contractions: ' at the start of a word, and one or two letters.
-  following = [tf.where(shift(texts, -n, -1) == texts, shift(flat, -n, 0), 0) for n in (1, 2)]
+  following = [tf.where(graph.shift(texts, -n, -1) == texts, graph.shift(flat, -n, 0), 0) for n in (1, 2)]
   begins = starts & (flat == ord("'"))
   is_short = begins & tf.reduce_any([following[0] == ord(letter) for letter in "stmd"], axis=0)
   pairs = [(following[0] == ord(a)) & (following[1] == ord(b)) for a, b in ("re", "ve", "ll")]
   is_long = begins & tf.reduce_any(pairs, axis=0)
-  is_inside_contraction = shift(is_short | is_long, 1, False) | shift(is_long, 2, False)
-  follows_contraction = shift(is_short, 2, False) | shift(is_long, 3, False)
+  is_inside_contraction = graph.shift(is_short | is_long, 1, False) | graph.shift(is_long, 2, False)
+  follows_contraction = graph.shift(is_short, 2, False) | graph.shift(is_long, 3, False)
   return (starts & ~is_inside_contraction) | follows_contraction

@@ -39,13 +39,7 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
-from albert.tokenization.normalization import (
-  CharacterTable,
-  character_counts,
-  has_newer_characters,
-  normalize_text,
-  replacement,
-)
+from albert.tokenization import normalization
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   SENTENCE_PIECE_IDS,
@@ -188,7 +182,7 @@ class SentencePieceVocabulary(Vocabulary):
     return sizes
 
   def normalize(self, text: str) -> str:
-    return normalize_text(text, **self.config.switches())
+    return normalization.normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     parts_of_texts: Iterable[list[str]] = (self.split_into_parts(self.normalize(text)) for text in texts)
@@ -339,7 +333,9 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def ends_in_digit_comma(piece: str) -> bool:
   """Returns whether the comma rule applies to a piece: it ends in a digit and a comma."""
-  return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not has_newer_characters(piece[-2])
+  return (
+    len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not normalization.has_newer_characters(piece[-2])
+  )
 
 
 class CommaRule:
@@ -469,20 +465,20 @@ def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[
 
 
 @functools.cache
-def _num_normalized(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+def _num_normalized(*, do_lower_case: bool, keep_accents: bool) -> normalization.CharacterTable:
   """Returns a table with chr(n) for a character that becomes n characters in the normalized text."""
 
   def number(code_point: int) -> str:
     if chr(code_point).isspace():
       return chr(0)
-    return chr(len(replacement(code_point, do_lower_case=do_lower_case, keep_accents=keep_accents)))
+    return chr(len(normalization.replacement(code_point, do_lower_case=do_lower_case, keep_accents=keep_accents)))
 
-  return CharacterTable(number)
+  return normalization.CharacterTable(number)
 
 
 def _origins(text: str, config: TokenizerConfig) -> np.ndarray:
   """Returns, for each character of the normalized text, the index of the character that it comes from, int64 [C]."""
   table = _num_normalized(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-  counts = character_counts(text, table, convert_quotes=config.convert_quotes)
+  counts = normalization.character_counts(text, table, convert_quotes=config.convert_quotes)
   counts[[word.end() for word in _find_words(text)][:-1]] = 1  # the whitespace between two words becomes one space
   return np.repeat(np.arange(len(text)), counts)

@@ -25,23 +25,7 @@ import tensorflow_text as tf_text
 
 from albert.errors import UserError
 from albert.io.protobuf import encode_bytes_field
-from albert.tokenization.graph import (
-  CODE_POINTS_WITH_PROPERTIES,
-  WHITE_SPACE,
-  CodePointTable,
-  GraphTokenizer,
-  RaggedTokensWithOffsets,
-  Replacements,
-  begins_run,
-  count_before,
-  decode_utf8,
-  lower,
-  replacement_tables,
-  second_quotes,
-  utf8_sizes,
-  white_space,
-  written_ranges,
-)
+from albert.tokenization import graph
 from albert.tokenization.normalization import replacement
 from albert.tokenization.sentence_piece import SentencePieceVocabulary, lengths_with_bytes
 from albert.tokenization.vocabulary import UNK_ID, WORD_START, TokenizerConfig
@@ -56,13 +40,13 @@ _BYTE_PIECES = b"".join(
 
 
 @functools.cache
-def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[CodePointTable, Replacements]:
+def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[graph.CodePointTable, graph.Replacements]:
   """Returns the tables of what each character becomes before it is lower-cased, see `normalization.replacement`."""
   switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-  return replacement_tables({c: replacement(c, **switches) for c in CODE_POINTS_WITH_PROPERTIES})
+  return graph.replacement_tables({c: replacement(c, **switches) for c in graph.CODE_POINTS_WITH_PROPERTIES})
 
 
-class SentencePieceGraphTokenizer(GraphTokenizer):
+class SentencePieceGraphTokenizer(graph.GraphTokenizer):
   """The graph tokenizer of a SentencePiece model.
 
   Raises:
@@ -87,7 +71,7 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     model = vocabulary.exact_model if has_bytes else vocabulary.exact_model + _BYTE_PIECES
     self._sentencepiece = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
     splits = vocabulary.comma_rule.splits
-    self._comma_replacements = Replacements(splits.values())
+    self._comma_replacements = graph.Replacements(splits.values())
     # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
     self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
@@ -95,14 +79,14 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
   def normalize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Normalizes texts, string [B], like `Tokenizer.normalize`; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    texts = tf.strings.regex_replace(texts, f"[{WHITE_SPACE}]+", " ")
+    texts = tf.strings.regex_replace(texts, f"[{graph.WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
     if self.config.convert_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
     index_of, replacements = self._tables
     code_points = replacements(code_points, index_of(code_points.flat_values))
-    return lower(code_points) if self.config.do_lower_case else code_points
+    return graph.lower(code_points) if self.config.do_lower_case else code_points
 
   def _split_words(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits normalized texts, int32 [B, (characters)], into words that are encoded alone, string [B, (words)]:
@@ -127,11 +111,11 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     flat = ids.flat_values
     is_byte = flat >= len(self.sentence_piece.pieces)
     word_indices = ids.value_rowids()
-    is_first = tf.where(is_byte, begins_run(is_byte, word_indices[1:] == word_indices[:-1]), True)
+    is_first = tf.where(is_byte, graph.begins_run(is_byte, word_indices[1:] == word_indices[:-1]), True)
     joined = tf.boolean_mask(tf.where(is_byte, UNK_ID, flat), is_first)
     first = tf.concat([tf.boolean_mask(tf.range(tf.size(flat)), is_first), [tf.size(flat)]], axis=0)
     return tf.RaggedTensor.from_row_splits(
-      joined, tf.gather(count_before(is_first), ids.row_splits), validate=False
+      joined, tf.gather(graph.count_before(is_first), ids.row_splits), validate=False
     ), first
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -176,7 +160,7 @@ def _ranges_of_tokens(
 
 
 @functools.lru_cache(maxsize=1)
-def _unwritten(model: bytes) -> CodePointTable:
+def _unwritten(model: bytes) -> graph.CodePointTable:
   """Finds the characters that SentencePiece's normalization does not write.
 
   Returns:
@@ -185,9 +169,9 @@ def _unwritten(model: bytes) -> CodePointTable:
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   class_of = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
-  normalized = processor.normalize([f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES])
-  normalized_characters = zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True)
-  return CodePointTable((c, class_of[text]) for c, text in normalized_characters if text in class_of)
+  normalized = processor.normalize([f"a{chr(c)}a" for c in graph.CODE_POINTS_WITH_PROPERTIES])
+  normalized_characters = zip(graph.CODE_POINTS_WITH_PROPERTIES, normalized, strict=True)
+  return graph.CodePointTable((c, class_of[text]) for c, text in normalized_characters if text in class_of)
 
 
 class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
@@ -214,11 +198,11 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
     splits = vocabulary.comma_rule.splits.values()
-    self._comma_lengths = Replacements([counts[ids].tolist() for ids in splits])
+    self._comma_lengths = graph.Replacements([counts[ids].tolist() for ids in splits])
     advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
-    self._comma_starts = Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
+    self._comma_starts = graph.Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
-  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> graph.RaggedTokensWithOffsets:
     words = self._split_words(self.normalize(texts))  # [B, (words)]
     # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
@@ -228,7 +212,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     word_first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], bytes before each word
     word_of_token = ids.value_rowids()
     code_points = tf.strings.unicode_decode(words.flat_values, "UTF-8").flat_values
-    first_bytes = tf.cumsum(utf8_sizes(code_points), exclusive=True)
+    first_bytes = tf.cumsum(graph.utf8_sizes(code_points), exclusive=True)
     written_first_bytes = tf.boolean_mask(first_bytes, self._unwritten(code_points) == 0)
 
     def to_characters(byte_offsets: tf.Tensor) -> tf.Tensor:
@@ -253,18 +237,18 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     ids = self._comma_replacements(ids, sequences)
     text_indices = tf.cast(ids.value_rowids(), tf.int32)
     starts, ends = _ranges_of_tokens(self._written_ranges(texts), starts, lengths, text_indices)
-    return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
+    return graph.RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
   def _written_ranges(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the ranges of what SentencePiece's normalization writes for texts, string [B], see written_ranges."""
-    ragged = decode_utf8(texts)
+    ragged = graph.decode_utf8(texts)
     code_points = ragged.flat_values  # [C]
     index_of, replacements = self._tables
     indices = index_of(code_points)
     counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
     if self.config.convert_quotes:  # `` and '' become one character
-      counts = tf.where(second_quotes(ragged), 0, counts)
-    counts = tf.where(white_space()(code_points) == 0, counts, 0)  # of characters in the normalized text
+      counts = tf.where(graph.second_quotes(ragged), 0, counts)
+    counts = tf.where(graph.white_space()(code_points) == 0, counts, 0)  # of characters in the normalized text
     in_words = tf.boolean_mask(code_points, counts > 0)
     ragged_words = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
     normalized = replacements(ragged_words, index_of(in_words)).flat_values
@@ -274,4 +258,4 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
       tf.math.unsorted_segment_sum(tf.cast(classes == value, tf.int32), owners, tf.size(counts))
       for value in (0, _SPACE)
     )
-    return written_ranges(ragged, num_written, num_spaces)
+    return graph.written_ranges(ragged, num_written, num_spaces)

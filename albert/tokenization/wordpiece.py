@@ -19,16 +19,8 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io.text import decode_utf8, format_value
+from albert.tokenization import vocabulary
 from albert.tokenization.normalization import CharacterTable, character_counts, has_newer_characters, lower
-from albert.tokenization.vocabulary import (
-  IdsOfWords,
-  SpecialIds,
-  TokenizerConfig,
-  TokensWithOffsets,
-  Vocabulary,
-  is_written_without_spaces,
-  written_ranges,
-)
 
 CONTINUES_WORD = "##"
 # The special pieces, in the order of SpecialIds.
@@ -57,7 +49,7 @@ _find_ascii_words = re.compile("[A-Za-z0-9]+|[!-/:-@[-`{-~]").findall
 _search_control = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 
 
-class WordPieceVocabulary(Vocabulary):
+class WordPieceVocabulary(vocabulary.Vocabulary):
   """The words of `split_words`, each cut into the longest pieces that fit, from its start on.
 
   A piece that continues a word is written with "##" before it. A special token ends a word in the original BERT, so
@@ -73,14 +65,14 @@ class WordPieceVocabulary(Vocabulary):
 
   kind = "wordpiece"
 
-  def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
+  def __init__(self, config: vocabulary.TokenizerConfig, contents: Mapping[str, bytes]):
     super().__init__(config, contents)
     self._switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
     self._id_of_piece = _read_pieces(config.model_file, *contents.values())
     self.pieces = list(self._id_of_piece)
-    self.special_ids = SpecialIds(*(self._id_of_piece[piece] for piece in SPECIAL_PIECES))
+    self.special_ids = vocabulary.SpecialIds(*(self._id_of_piece[piece] for piece in SPECIAL_PIECES))
     self._max_piece_chars = max(map(len, self.pieces))
-    self._ids_of_word = IdsOfWords(self._cut)
+    self._ids_of_word = vocabulary.IdsOfWords(self._cut)
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:
@@ -93,7 +85,9 @@ class WordPieceVocabulary(Vocabulary):
   def word_starts(self) -> np.ndarray:
     """bool [V]: False for pieces that begin with ##. A Han character is a word of its own, also after ##."""
     mark = CONTINUES_WORD
-    return np.array([not p.startswith(mark) or p == mark or is_written_without_spaces(p[2]) for p in self.pieces])
+    return np.array(
+      [not p.startswith(mark) or p == mark or vocabulary.is_written_without_spaces(p[2]) for p in self.pieces]
+    )
 
   def normalize(self, text: str) -> str:
     """Returns the words of a text with spaces between them."""
@@ -126,7 +120,7 @@ class WordPieceVocabulary(Vocabulary):
     ids_of_word = self._ids_of_word
     return [[i for word in self._split_words(text) for i in ids_of_word[word]] for text in texts]
 
-  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
+  def encode_with_offsets(self, text: str) -> vocabulary.TokensWithOffsets:
     """See Vocabulary.
 
     A dropped character belongs to the token before it, and at the start of a word (words are separated by whitespace)
@@ -142,12 +136,12 @@ class WordPieceVocabulary(Vocabulary):
       else:
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
-      return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
+      return vocabulary.TokensWithOffsets.of(ids, *np.zeros((2, 0)))
     counts = character_counts(text, num_written(**self._switches), convert_quotes=self.config.convert_quotes)
     origins = np.repeat(np.arange(len(text)), counts)  # the character that each written character comes from
-    starts, ends = written_ranges(text, origins, np.ones(len(origins), bool))
+    starts, ends = vocabulary.written_ranges(text, origins, np.ones(len(origins), bool))
     limits = np.cumsum(lengths)
-    return TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
+    return vocabulary.TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
 
   def decode(self, ids: Sequence[int]) -> str:
     """Words are separated by spaces, and Han characters and punctuation, too."""

@@ -17,21 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert.tokenization import wordpiece
-from albert.tokenization.graph import (
-  CODE_POINTS_WITH_PROPERTIES,
-  CodePointTable,
-  GraphTokenizer,
-  RaggedTokensWithOffsets,
-  Replacements,
-  begins_run,
-  count_before,
-  decode_utf8,
-  lower,
-  replacement_tables,
-  second_quotes,
-  written_ranges,
-)
+from albert.tokenization import graph, wordpiece
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
 
@@ -57,37 +43,37 @@ class _Words(NamedTuple):
 
 
 @functools.cache
-def _clean_classes() -> CodePointTable:
+def _clean_classes() -> graph.CodePointTable:
   """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece.clean` drops or makes spaces."""
   class_of = {"": _DROPPED, " ": _SPACE}
-  cleaned = ((c, wordpiece.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
-  return CodePointTable((c, class_of[text]) for c, text in cleaned if text in class_of)
+  cleaned = ((c, wordpiece.clean(chr(c))) for c in graph.CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
+  return graph.CodePointTable((c, class_of[text]) for c, text in cleaned if text in class_of)
 
 
 @functools.cache
-def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[CodePointTable, Replacements]:
+def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[graph.CodePointTable, graph.Replacements]:
   """Returns the tables of what each character becomes, see `wordpiece.split_character`."""
 
   def split(code_point: int) -> str:
     character = "i\u0307" if do_lower_case and code_point == _DOTTED_I else chr(code_point)
     return "".join(wordpiece.split_character(c, strip_accents=strip_accents) for c in character)
 
-  return replacement_tables({c: split(c) for c in CODE_POINTS_WITH_PROPERTIES})
+  return graph.replacement_tables({c: split(c) for c in graph.CODE_POINTS_WITH_PROPERTIES})
 
 
 @functools.cache
-def _combining_classes() -> CodePointTable:
-  return CodePointTable(wordpiece.SORTED_MARKS.items())
+def _combining_classes() -> graph.CodePointTable:
+  return graph.CodePointTable(wordpiece.SORTED_MARKS.items())
 
 
 @functools.cache
-def _num_written(*, do_lower_case: bool, keep_accents: bool) -> CodePointTable:
+def _num_written(*, do_lower_case: bool, keep_accents: bool) -> graph.CodePointTable:
   """Returns a table of how many characters of words each character becomes, minus one; see `wordpiece.num_written`."""
   table = wordpiece.num_written(do_lower_case=do_lower_case, keep_accents=keep_accents)
-  return CodePointTable((c, ord(table[c]) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
+  return graph.CodePointTable((c, ord(table[c]) - 1) for c in graph.CODE_POINTS_WITH_PROPERTIES)
 
 
-class WordPieceGraphTokenizer(GraphTokenizer):
+class WordPieceGraphTokenizer(graph.GraphTokenizer):
   """The graph tokenizer of a WordPiece vocabulary."""
 
   def __init__(self, config: TokenizerConfig):
@@ -106,13 +92,13 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     self._lengths[self.special_ids.unk] = 0
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    words = self._split_words(decode_utf8(texts))
+    words = self._split_words(graph.decode_utf8(texts))
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
     splits = tf.gather(ids.row_splits, words.splits)
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
 
-  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    code_points = decode_utf8(texts)
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> graph.RaggedTokensWithOffsets:
+    code_points = graph.decode_utf8(texts)
     words = self._split_words(code_points)
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
     lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)
@@ -122,19 +108,21 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     splits = tf.gather(ids.row_splits, words.splits)
     batch = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
     token_starts, token_ends = tf.gather(starts, limits - lengths), tf.gather(ends, limits - 1)
-    return RaggedTokensWithOffsets(batch, batch.with_flat_values(token_starts), batch.with_flat_values(token_ends))
+    return graph.RaggedTokensWithOffsets(
+      batch, batch.with_flat_values(token_starts), batch.with_flat_values(token_ends)
+    )
 
   def _split_words(self, code_points: tf.RaggedTensor) -> _Words:
     """Cuts texts, code points [B, (characters)], into words as `wordpiece.split_words` does."""
     if self.config.convert_quotes:
-      flat, is_second = code_points.flat_values, second_quotes(code_points)
+      flat, is_second = code_points.flat_values, graph.second_quotes(code_points)
       is_first = tf.concat([is_second[1:], [False]], axis=0)[: tf.size(flat)]
       code_points = _keep(code_points.with_flat_values(tf.where(is_first, ord('"'), flat)), ~is_second)
     classes = _clean_classes()(code_points.flat_values)
     spaced = tf.where(classes == _SPACE, ord(" "), code_points.flat_values)
     code_points = _keep(code_points.with_flat_values(spaced), classes != _DROPPED)
     if self.config.do_lower_case:
-      code_points = lower(code_points)
+      code_points = graph.lower(code_points)
     strip_accents = self.config.do_lower_case and not self.config.keep_accents
     split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case, strip_accents=strip_accents)
     code_points = replacements(code_points, split_indices(code_points.flat_values))
@@ -147,14 +135,14 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     table = _num_written(do_lower_case=self.config.do_lower_case, keep_accents=self.config.keep_accents)
     num_written = table(code_points.flat_values) + 1
     if self.config.convert_quotes:
-      num_written = tf.where(second_quotes(code_points), 0, num_written)
-    starts, ends, _ = written_ranges(code_points, num_written)
+      num_written = tf.where(graph.second_quotes(code_points), 0, num_written)
+    starts, ends, _ = graph.written_ranges(code_points, num_written)
     return starts, ends
 
 
 def _keep(values: tf.RaggedTensor, is_kept: tf.Tensor) -> tf.RaggedTensor:
   """Keeps some values of rows."""
-  splits = tf.gather(count_before(is_kept), values.row_splits)
+  splits = tf.gather(graph.count_before(is_kept), values.row_splits)
   return tf.RaggedTensor.from_row_splits(tf.boolean_mask(values.flat_values, is_kept), splits, validate=False)
 
 
@@ -175,7 +163,7 @@ def _find_words(code_points: tf.RaggedTensor) -> _Words:
   flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
   # Before each character, and at the end: how many words have begun.
-  num_begun = count_before(begins_run(~is_space, text_indices[1:] == text_indices[:-1]))
+  num_begun = graph.count_before(graph.begins_run(~is_space, text_indices[1:] == text_indices[:-1]))
   characters = tf.boolean_mask(flat, ~is_space)
   word_of_character = tf.boolean_mask(num_begun[1:] - 1, ~is_space)
   words = tf.RaggedTensor.from_value_rowids(characters, word_of_character, nrows=num_begun[-1], validate=False)
