@@ -30,7 +30,6 @@ from albert.export.network import (
 from albert.io.text import counted
 from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.recorded_settings import SETTINGS
-from albert.weights.names import NO_POOLER
 
 # B batch, K texts in a field that is a list, S sequence.
 
@@ -104,26 +103,15 @@ class ServedModel(tf.Module, abc.ABC):
     """Full sentences for the model card about how texts that are too long are cut."""
 
   @classmethod
-  def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:
-    """Describes which weights of this form the checkpoint lacks; None if it has all of them."""
-    if cls.head and cls.head not in checkpoint.heads:
-      heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
-      return f"the checkpoint has no {cls.head} head ({heads})"
-    if cls.uses_pooler and not checkpoint.file.has_pooler:
-      return f"the checkpoint has {NO_POOLER}"
-    return None
-
-  @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """Describes why the settings of a checkpoint's run do not allow this form; None if they do.
 
-    It is called only if the checkpoint has the weights of the form (see missing_weights).
+    It is called only if the checkpoint has the weights of the form.
 
     Args:
       checkpoint: the checkpoint to serve.
       config: config of the form's task.
     """
-    del config
     if cls.only_task and checkpoint.task not in (None, cls.only_task):
       return f"its run belongs to the task {checkpoint.task}, not {cls.only_task}"
     return None
@@ -202,20 +190,17 @@ class ServedModel(tf.Module, abc.ABC):
   @classmethod
   def evaluation_inputs(cls, batch: NamedArrays, form: SelectedForm) -> dict[str, np.ndarray]:
     """The inputs of the signature `tokens` for a batch of the task's evaluation, int32 [B, S] or [B, K, S]."""
-    del form
     return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
 
   @classmethod
   def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     """Converts the answers to a batch to the outputs of the task's `forward`, [B, ...] each."""
-    del batch
     return {"logits": log_of(answers["probabilities"])}
 
   @classmethod
   def evaluation_metrics(cls, task: Any, split: str, outputs: Any) -> dict[str, float]:
     """Computes the task's metrics from the `training_outputs` of all examples, a `DatasetOutputs`."""
-    metrics: dict[str, float] = task.evaluation_metrics(split, outputs)
-    return metrics
+    return dict(task.evaluation_metrics(split, outputs))
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
