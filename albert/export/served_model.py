@@ -15,18 +15,10 @@ import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
+from albert.export import network
 from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
-from albert.export.network import (
-  LinearHead,
-  ServedEncoder,
-  TokenBatch,
-  TokenLayout,
-  UnpaddedLayout,
-  check_length,
-  merge_axes,
-  normalize_padding,
-)
+from albert.export.network import TokenBatch, TokenLayout
 from albert.io.text import counted
 from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.recorded_settings import SETTINGS
@@ -96,7 +88,7 @@ class ServedModel(tf.Module, abc.ABC):
     self.hidden_size = checkpoint.config.hidden_size
     self.tokenizer = make_graph_tokenizer(form.tokenizer_config, with_offsets=self.needs_offsets)
     dtype = tf.as_dtype(form.precision)
-    self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
+    self.encoder = network.ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
 
   @abc.abstractmethod
   def truncation_note(self) -> str:
@@ -153,17 +145,17 @@ class ServedModel(tf.Module, abc.ABC):
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids of rank `ids_rank`."""
-    flat, has_tokens = merge_axes(tokens)
-    flat = check_length(flat, self.max_positions)
-    return self.add_text_answers(self.compute(flat, UnpaddedLayout(flat, self._config, has_tokens)))
+    flat, has_tokens = network.merge_axes(tokens)
+    flat = network.check_length(flat, self.max_positions)
+    return self.add_text_answers(self.compute(flat, network.UnpaddedLayout(flat, self._config, has_tokens)))
 
   def portable_answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids like answer_tokens, but uses only ops that TFLite and ONNX have, and returns only numbers."""
     num_rows = tf.shape(tokens.input_ids)[0]
     # TFLite and ONNX cannot compute an empty batch: it gets one row.
     paddings = [[0, tf.maximum(1 - num_rows, 0)], *[[0, 0]] * (self.ids_rank - 1)]
-    flat, has_tokens = merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
-    flat = normalize_padding(flat)
+    flat, has_tokens = network.merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
+    flat = network.normalize_padding(flat)
     answers = self.compute(flat, TokenLayout(flat, self._config, has_tokens))
     return {name: values[:num_rows] for name, values in answers.items()}
 
@@ -213,7 +205,7 @@ def log_odds_of(probabilities: np.ndarray) -> np.ndarray:
   return log_of(probabilities) - log_of(1.0 - probabilities.astype(np.float64))
 
 
-def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> LinearHead:
+def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> network.LinearHead:
   """Loads the head `classifier`, whose number of outputs must be that of `owner`."""
   weights = checkpoint.head_weights("classifier")
   if len(weights["output_bias"]) != num_outputs:
@@ -221,7 +213,7 @@ def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str,
       f"{FLAG}={checkpoint.file.path}: its head has {counted(len(weights['output_bias']), 'output')}, but {owner} has "
       f"{num_outputs}{remedy}"
     )
-  return LinearHead(weights)
+  return network.LinearHead(weights)
 
 
 def text_function(model: ServedModel) -> Any:
