@@ -21,7 +21,6 @@ from absl import flags
 from albert import app, startup
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag
-from albert.config.command_flags import INT64_MAX, Range
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export import registry
@@ -57,10 +56,10 @@ def define_flags() -> None:
   define_text("task", f"form in which the model is served: {', '.join(FORMS)} (default: the one that fits the run)")
   define_text("name", "name of the model (default: the value of --task)")
   version_help = "version number of the model (default: one more than the newest)"
-  command_flags.define("int", "version", 0, version_help, allowed=Range(0, INT64_MAX))
+  command_flags.define("int", "version", 0, version_help, allowed=command_flags.Range(0, command_flags.INT64_MAX))
   precision_help = "dtype in which the encoder's matrices are stored and multiplied"
   command_flags.define("str", "precision", "float32", precision_help, choices=PRECISIONS)
-  command_flags.define("int", "top_k", 5, "number of candidates for each mask", allowed=Range(1))
+  command_flags.define("int", "top_k", 5, "number of candidates for each mask", allowed=command_flags.Range(1))
   formats_help = f"formats to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
   flags.DEFINE_list("formats", [], formats_help, module_name=sys.argv[0])
   define_text(
@@ -71,7 +70,7 @@ def define_flags() -> None:
     "with --eval_file, largest accepted drop of the task's metric from the float32 model to another format; a larger "
     "drop ends the export (default: 0.01; SQuAD, whose metric is in percent: 1.0)"
   )
-  command_flags.define("float", "max_metric_drop", None, drop_help, allowed=Range(0))
+  command_flags.define("float", "max_metric_drop", None, drop_help, allowed=command_flags.Range(0))
   select_help = "which checkpoint of a run to export (default: the --select_checkpoint of the run)"
   command_flags.define("str", "select_checkpoint", None, select_help, choices=("newest", "best"))
   define_text("albert_config_file", "the model's config (default: the config file beside the weights)")

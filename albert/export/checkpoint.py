@@ -20,7 +20,7 @@ from albert.tasks import registry as task_registry
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
 from albert.tokenization.vocabulary import NAMES, TokenizerConfig, run_directories
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
-from albert.weights.names import POOLER, encoder_shapes, heads
+from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
   from albert.export.served_model import ServedModel
@@ -190,8 +190,11 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
 def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm | str:
   """Returns the form `name` of the checkpoint, or the reason why the checkpoint cannot be served in this form."""
   model_class: type[ServedModel] = pkgutil.resolve_name(FORMS[name].class_path)  # imports TensorFlow
-  if reason := model_class.missing_weights(checkpoint):
-    return reason
+  if model_class.head and model_class.head not in checkpoint.heads:
+    held_heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
+    return f"the checkpoint has no {model_class.head} head ({held_heads})"
+  if model_class.uses_pooler and not checkpoint.file.has_pooler:
+    return f"the checkpoint has {NO_POOLER}"
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
   num_positions = checkpoint.config.max_position_embeddings
   max_seq_length = values["max_seq_length"] = int(values.get("max_seq_length") or num_positions)

@@ -302,7 +302,13 @@ class QualityCheck:
     number, row = divmod(self.num_examples // 2, EVALUATION_BATCH_SIZE)
     batch = self.model_inputs(next(itertools.islice(self.batches(), number, None)))
     request = _trim_padding({name: values[row : row + 1] for name, values in batch.items()})
-    latencies = _measure_latencies(candidates, request)
+    # The models take turns.
+    seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
+    for _ in range(_WARM_UPS + _ROUNDS):
+      for candidate in candidates:
+        start = time.perf_counter()
+        candidate.run(request)
+        seconds[candidate.name].append(time.perf_counter() - start)
     return {
       "eval_file": self.eval_file,
       "num_examples": self.num_examples,
@@ -316,7 +322,7 @@ class QualityCheck:
           "num_bytes": candidate.num_bytes,
           "metrics": {name: metrics[candidate.name][name] for name in self.metric_names},
           "drop": drops[candidate.name],
-          "latency_ms": latencies[candidate.name],
+          "latency_ms": 1000 * min(seconds[candidate.name][_WARM_UPS:]),
         }
         for candidate in candidates
       ],
@@ -331,14 +337,3 @@ def array_function(function: Any) -> Runner:
     return {name: tensor.numpy() for name, tensor in answers.items()}
 
   return run
-
-
-def _measure_latencies(candidates: Sequence[Candidate], request: NamedArrays) -> dict[str, float]:
-  """The time of the fastest request in milliseconds, by the name of the model. The models take turns."""
-  seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
-  for _ in range(_WARM_UPS + _ROUNDS):
-    for candidate in candidates:
-      start = time.perf_counter()
-      candidate.run(request)
-      seconds[candidate.name].append(time.perf_counter() - start)
-  return {name: 1000 * min(times[_WARM_UPS:]) for name, times in seconds.items()}

@@ -88,8 +88,7 @@ class _PooledHeadModel(ServedTextModel):
     super().__init__(checkpoint, form)
     self.spec = make_spec(form.config)
     self.labels = self.spec.labels
-    text_columns = self.spec.formats()[0].texts
-    self.fields = text_fields([f"{self.spec.name}: {column}" for column in text_columns])
+    self.fields = text_fields([f"{self.spec.name}: {column}" for column in self.spec.formats()[0].texts])
     self._num_outputs = len(self.labels) or 1  # a regression has no labels
     remedy = ": give the task's name or labels that it was trained with (--task_name, --labels)"
     self.output = load_linear_head(checkpoint, self._num_outputs, self.spec.name, remedy)
@@ -258,19 +257,18 @@ class ServedMultipleChoice(ServedModel):
     question = tf.strings.unicode_transcode(texts[QUESTION], "UTF-8", "UTF-8", errors="replace")
     options = tf.strings.unicode_transcode(texts[OPTIONS], "UTF-8", "UTF-8", errors="replace")
     num_questions, num_options = tf.unstack(tf.shape(options))
-    max_seq_length = self.max_seq_length
     full_article_ids = self.tokenizer.tokenize(texts[ARTICLE])
     question_indices = tf.repeat(tf.range(num_questions), tf.fill([num_questions], num_options))  # [B * K]
     flat_options = tf.reshape(options, [-1])
     answered_questions = insert_options(tf.gather(question, question_indices), flat_options)
     question_ids = last_tokens(self.tokenizer.tokenize(answered_questions), tf.constant(self._max_qa_length, tf.int64))
     # The question with the option is kept; the article fills the rest of the sequence.
-    article_lengths = max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
+    article_lengths = self.max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
     article_ids = first_tokens(tf.gather(full_article_ids, question_indices), article_lengths)
-    tokens = TokenBatch(**pack_pair(article_ids, question_ids, max_seq_length, self.tokenizer.special_ids))
+    tokens = TokenBatch(**pack_pair(article_ids, question_ids, self.max_seq_length, self.tokenizer.special_ids))
     is_option = tf.cast(tf.strings.length(flat_options) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_option[:, tf.newaxis])
-    return TokenBatch(*(tf.reshape(values, [num_questions, num_options, max_seq_length]) for values in tokens))
+    return TokenBatch(*(tf.reshape(values, [num_questions, num_options, self.max_seq_length]) for values in tokens))
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts, see ServedModel.answer_texts. `text` is the text of the most probable option."""

@@ -12,17 +12,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert.errors import RunError, UserError
-from albert.export import checks, companion_files, other_formats
+from albert.export import checks, companion_files, other_formats, registry
 from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, SelectedForm, open_checkpoint, select_form
 from albert.export.checks import QualityCheck, array_function
 from albert.export.companion_files import NamedArrays, text_inputs
-from albert.export.registry import (
-  TEXT_SIGNATURE,
-  TOKENS_SIGNATURE,
-  check_evaluation,
-  check_formats,
-  version_directory,
-)
+from albert.export.registry import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.served_model import ServedModel, text_function, token_inputs, tokens_function
 from albert.io import files, local_files
 from albert.io.progress import log
@@ -96,13 +90,13 @@ def export_model(
     RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the
       answers of a format differ from the SavedModel's, or writing fails.
   """
-  check_formats(formats, precision)
-  check_evaluation(eval_file, max_metric_drop)
+  registry.check_formats(formats, precision)
+  registry.check_evaluation(eval_file, max_metric_drop)
   opened_checkpoint = open_checkpoint(checkpoint)
   form = select_form(opened_checkpoint, task, settings or {})
   form = dataclasses.replace(form, precision=precision, top_k=top_k)
   name = name or form.name
-  target = version_directory(output_dir, name, version)
+  target = registry.version_directory(output_dir, name, version)
   output_files.check_writable(os.path.dirname(target))
   quality_check = QualityCheck(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
   log(f"exporting {opened_checkpoint.file.path} as {form.name} to {target}")
@@ -113,11 +107,10 @@ def export_model(
     with files.convert_errors(target):  # errors of TensorFlow name the target instead of the staging directory
       _write_model(staging, name, opened_checkpoint, form, model, formats, quality_check)
     local_files.sync_tree(staging)
-    target = _rename_staging(staging, target, output_dir, name, version)
+    return _rename_staging(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)
     raise
-  return target
 
 
 def _rename_staging(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
@@ -130,7 +123,7 @@ def _rename_staging(staging: str, target: str, output_dir: str, name: str, versi
     except (UserError, RunError):
       if not files.exists(target):
         raise
-    target = version_directory(output_dir, name, version)
+    target = registry.version_directory(output_dir, name, version)
 
 
 def _write_model(
@@ -172,9 +165,8 @@ def _write_model(
   if quality_check:
     log(f"measuring the quality on {quality_check.eval_file}")
     description["quality"] = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
-  files.write_json(
-    files.join(directory, companion_files.DESCRIPTION), companion_files.add_hashes(directory, description)
-  )
+  with_hashes = companion_files.add_hashes(directory, description)
+  files.write_json(files.join(directory, companion_files.DESCRIPTION), with_hashes)
   first_inputs = text_inputs(model.fields, requests[:1])
   example = (first_inputs, array_function(functions[TEXT_SIGNATURE])(first_inputs))
   notes = [written.note for written in written_formats]

@@ -88,7 +88,6 @@ class TokenLayout:
   def __init__(self, tokens: TokenBatch, config: ModelConfig, has_tokens: tf.Tensor | None = None):
     self.has_tokens = has_tokens
     self._batch_size, self._length = tf.unstack(tf.shape(tokens.input_ids))
-    self._mask = tokens.input_mask
     self._num_heads = config.num_attention_heads
     self._hidden_size = config.hidden_size
     self._head_size = config.hidden_size // config.num_attention_heads
@@ -101,12 +100,8 @@ class TokenLayout:
     """Selects the tokens that are computed: [B, S] -> [T]."""
     return tf.reshape(values, [-1])
 
-  def to_batch(self, x: tf.Tensor) -> tf.Tensor:
-    """Puts the tokens back into a batch: [T, H] -> [B, S, H], with zeros at padding."""
-    return self._place_tokens(x) * tf.expand_dims(tf.cast(self._mask, x.dtype), 2)
-
-  def _place_tokens(self, x: tf.Tensor) -> tf.Tensor:
-    """[T, H] -> [B, S, H], with arbitrary values at padding."""
+  def place_tokens(self, x: tf.Tensor) -> tf.Tensor:
+    """Puts the tokens back into a batch: [T, H] -> [B, S, H], with arbitrary values at padding."""
     return tf.reshape(x, [self._batch_size, self._length, self._hidden_size])
 
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -137,7 +132,7 @@ class UnpaddedLayout(TokenLayout):
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig, has_tokens: tf.Tensor | None = None):
     super().__init__(tokens, config, has_tokens)
-    is_real = tf.reshape(self._mask, [-1]) > 0
+    is_real = tf.reshape(tokens.input_mask, [-1]) > 0
     self._batch_indices = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], indices into B * S
     self.token_positions = self._batch_indices % self._length
     # The inverse: for each position of the batch, the index of its token in T, [B, S]. Padding has the index of the
@@ -155,7 +150,7 @@ class UnpaddedLayout(TokenLayout):
   def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.reshape(values, [-1]), self._batch_indices)
 
-  def _place_tokens(self, x: tf.Tensor) -> tf.Tensor:
+  def place_tokens(self, x: tf.Tensor) -> tf.Tensor:
     return tf.gather(x, self._token_indices)
 
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -242,14 +237,15 @@ class _Attention(tf.Module):
 
   def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
-    context = self._attend(layout.split_heads(self.query(x)), x, layout)
-    return self._add_and_normalize(x, layout.join_heads(context))
+    context = layout.join_heads(self._attend(layout.split_heads(self.query(x)), x, layout))
+    return self.layer_norm(x + self.output_dense(context))
 
   def outputs_at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Computes only the outputs at some positions: x [T, H], positions int32 [B, M] -> [B * M, H]."""
     selected = layout.select_positions(x, positions)  # [B * M, H]
     query = layout.split_selected_heads(self.query(selected), tf.shape(positions)[1])
-    return self._add_and_normalize(selected, layout.join_selected_heads(self._attend(query, x, layout)))
+    context = layout.join_selected_heads(self._attend(query, x, layout))
+    return self.layer_norm(selected + self.output_dense(context))
 
   def _attend(self, query: tf.Tensor, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Attention of query [B, N, M, D] over all tokens x [T, H] -> [B, N, M, D]."""
@@ -258,9 +254,6 @@ class _Attention(tf.Module):
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     probabilities = tf.cast(tf.nn.softmax(scores + layout.attention_bias), self._dtype)
     return tf.cast(tf.matmul(probabilities, value), tf.float32)
-
-  def _add_and_normalize(self, x: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
-    return self.layer_norm(x + self.output_dense(context))
 
 
 class _FeedForward(tf.Module):
@@ -309,7 +302,7 @@ class ServedEncoder(tf.Module):
     x = self._embed(tokens, layout)
     for attention, feed_forward in self._blocks():
       x = feed_forward(attention(x, layout))
-    return layout.to_batch(x)
+    return layout.place_tokens(x) * tf.expand_dims(tf.cast(tokens.input_mask, x.dtype), 2)
 
   def outputs_at(self, tokens: TokenBatch, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """The output of the last layer at positions in each sequence, int32 [B, M] -> float32 [B, M, H]."""
@@ -328,7 +321,7 @@ class ServedEncoder(tf.Module):
 
   def pool(self, cls_output: tf.Tensor) -> tf.Tensor:
     """Applies the pooler to the output of the last layer at [CLS]: [B, H] -> [B, H]."""
-    assert self.pooler is not None, "ServedModel.missing_weights has checked that there is a pooler"
+    assert self.pooler is not None, "select_form has checked that there is a pooler"
     return tf.tanh(self.pooler(cls_output))
 
   def _blocks(self) -> list[tuple[_Attention, _FeedForward]]:
@@ -441,12 +434,8 @@ def cut_into_windows(
 def windows_by_text(windows: TextWindows, num_texts: tf.Tensor) -> TokenBatch:
   """Puts the windows of each text side by side: [W, S] -> [B, K, S], with windows that are all padding at the end."""
   texts = tf.cast(windows.example, tf.int64)
-  return TokenBatch(
-    *(
-      tf.RaggedTensor.from_value_rowids(values, texts, num_texts, validate=False).to_tensor()
-      for values in windows.tokens
-    )
-  )
+  ragged = (tf.RaggedTensor.from_value_rowids(values, texts, num_texts, validate=False) for values in windows.tokens)
+  return TokenBatch(*(values.to_tensor() for values in ragged))
 
 
 def map_windows(

@@ -169,8 +169,12 @@ def quantize_onnx(content: bytes, min_elements: int) -> bytes:
   from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
   model = onnx.load_from_string(content)
-  nodes = _nodes_to_quantize(model, min_elements)
-  if not nodes:
+  large = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) >= min_elements}
+  products = [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in large]
+  # A table that is also used in another way stays float32, so that the file holds it only once.
+  large -= {name for node in model.graph.node if node.op_type != "Gather" for name in node.input}
+  lookups = [node for node in model.graph.node if node.op_type == "Gather" and node.input[0] in large]
+  if not products + lookups:
     return content
   add_pre_process_metadata(model)  # without it, quantize_dynamic logs a warning
   logger = logging.getLogger()
@@ -184,7 +188,7 @@ def quantize_onnx(content: bytes, min_elements: int) -> bytes:
         float_path,
         path,
         op_types_to_quantize=["MatMul", "Gather"],
-        nodes_to_quantize=nodes,
+        nodes_to_quantize=[node.name for node in products + lookups],
         per_channel=True,
         # The kernels for processors with AVX2 and without VNNI add two products of 8 bits each in 16 bits, and
         # saturate. With weights of 7 bits the sum fits.
@@ -195,18 +199,6 @@ def quantize_onnx(content: bytes, min_elements: int) -> bytes:
         return file.read()
   finally:
     logger.setLevel(level)
-
-
-def _nodes_to_quantize(model: Any, min_elements: int) -> list[str]:
-  """The names of the products with a constant matrix, and of the lookups in a constant table, that are large enough.
-
-  A table that is also used in another way stays float32, so that the file holds it only once.
-  """
-  large = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) >= min_elements}
-  products = [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in large]
-  lookups = [node for node in model.graph.node if node.op_type == "Gather" and node.input[0] in large]
-  used_otherwise = {name for node in model.graph.node if node.op_type != "Gather" for name in node.input}
-  return [node.name for node in (*products, *(node for node in lookups if node.input[0] not in used_otherwise))]
 
 
 def tflite_runner(model: bytes) -> Runner:

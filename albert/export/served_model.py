@@ -15,22 +15,13 @@ import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
+from albert.export import network
 from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
-from albert.export.network import (
-  LinearHead,
-  ServedEncoder,
-  TokenBatch,
-  TokenLayout,
-  UnpaddedLayout,
-  check_length,
-  merge_axes,
-  normalize_padding,
-)
+from albert.export.network import TokenBatch, TokenLayout
 from albert.io.text import counted
 from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.recorded_settings import SETTINGS
-from albert.weights.names import NO_POOLER
 
 # B batch, K texts in a field that is a list, S sequence.
 
@@ -97,33 +88,22 @@ class ServedModel(tf.Module, abc.ABC):
     self.hidden_size = checkpoint.config.hidden_size
     self.tokenizer = make_graph_tokenizer(form.tokenizer_config, with_offsets=self.needs_offsets)
     dtype = tf.as_dtype(form.precision)
-    self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
+    self.encoder = network.ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
 
   @abc.abstractmethod
   def truncation_note(self) -> str:
     """Full sentences for the model card about how texts that are too long are cut."""
 
   @classmethod
-  def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:
-    """Describes which weights of this form the checkpoint lacks; None if it has all of them."""
-    if cls.head and cls.head not in checkpoint.heads:
-      heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
-      return f"the checkpoint has no {cls.head} head ({heads})"
-    if cls.uses_pooler and not checkpoint.file.has_pooler:
-      return f"the checkpoint has {NO_POOLER}"
-    return None
-
-  @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """Describes why the settings of a checkpoint's run do not allow this form; None if they do.
 
-    It is called only if the checkpoint has the weights of the form (see missing_weights).
+    It is called only if the checkpoint has the weights of the form.
 
     Args:
       checkpoint: the checkpoint to serve.
       config: config of the form's task.
     """
-    del config
     if cls.only_task and checkpoint.task not in (None, cls.only_task):
       return f"its run belongs to the task {checkpoint.task}, not {cls.only_task}"
     return None
@@ -165,17 +145,17 @@ class ServedModel(tf.Module, abc.ABC):
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids of rank `ids_rank`."""
-    flat, has_tokens = merge_axes(tokens)
-    flat = check_length(flat, self.max_positions)
-    return self.add_text_answers(self.compute(flat, UnpaddedLayout(flat, self._config, has_tokens)))
+    flat, has_tokens = network.merge_axes(tokens)
+    flat = network.check_length(flat, self.max_positions)
+    return self.add_text_answers(self.compute(flat, network.UnpaddedLayout(flat, self._config, has_tokens)))
 
   def portable_answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids like answer_tokens, but uses only ops that TFLite and ONNX have, and returns only numbers."""
     num_rows = tf.shape(tokens.input_ids)[0]
     # TFLite and ONNX cannot compute an empty batch: it gets one row.
     paddings = [[0, tf.maximum(1 - num_rows, 0)], *[[0, 0]] * (self.ids_rank - 1)]
-    flat, has_tokens = merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
-    flat = normalize_padding(flat)
+    flat, has_tokens = network.merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
+    flat = network.normalize_padding(flat)
     answers = self.compute(flat, TokenLayout(flat, self._config, has_tokens))
     return {name: values[:num_rows] for name, values in answers.items()}
 
@@ -202,20 +182,17 @@ class ServedModel(tf.Module, abc.ABC):
   @classmethod
   def evaluation_inputs(cls, batch: NamedArrays, form: SelectedForm) -> dict[str, np.ndarray]:
     """The inputs of the signature `tokens` for a batch of the task's evaluation, int32 [B, S] or [B, K, S]."""
-    del form
     return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
 
   @classmethod
   def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     """Converts the answers to a batch to the outputs of the task's `forward`, [B, ...] each."""
-    del batch
     return {"logits": log_of(answers["probabilities"])}
 
   @classmethod
   def evaluation_metrics(cls, task: Any, split: str, outputs: Any) -> dict[str, float]:
     """Computes the task's metrics from the `training_outputs` of all examples, a `DatasetOutputs`."""
-    metrics: dict[str, float] = task.evaluation_metrics(split, outputs)
-    return metrics
+    return dict(task.evaluation_metrics(split, outputs))
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
@@ -228,7 +205,7 @@ def log_odds_of(probabilities: np.ndarray) -> np.ndarray:
   return log_of(probabilities) - log_of(1.0 - probabilities.astype(np.float64))
 
 
-def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> LinearHead:
+def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> network.LinearHead:
   """Loads the head `classifier`, whose number of outputs must be that of `owner`."""
   weights = checkpoint.head_weights("classifier")
   if len(weights["output_bias"]) != num_outputs:
@@ -236,7 +213,7 @@ def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str,
       f"{FLAG}={checkpoint.file.path}: its head has {counted(len(weights['output_bias']), 'output')}, but {owner} has "
       f"{num_outputs}{remedy}"
     )
-  return LinearHead(weights)
+  return network.LinearHead(weights)
 
 
 def text_function(model: ServedModel) -> Any:

@@ -196,8 +196,7 @@ class _QuestionAnswering(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """The ids of all windows, int32 [W, S]."""
-    windows, _ = self._cut_into_windows(texts[QUESTION], texts[CONTEXT])
-    return windows.tokens
+    return self._cut_into_windows(texts[QUESTION], texts[CONTEXT])[0].tokens
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts with the best span among all windows of each example."""

@@ -51,8 +51,7 @@ class TagDecoder:
     self._types = [tag.partition("-")[2] for tag in tags]
     self._is_outside = np.array([tag == OUTSIDE for tag in tags])
     # Whether the tag begins a span: it may follow an O.
-    self._begins = self._costs[0] == 0.0
-    self._begins &= ~self._is_outside
+    self._begins = (self._costs[0] == 0.0) & ~self._is_outside
 
   def best_tags(self, log_probabilities: tf.RaggedTensor) -> tf.Tensor:
     """Finds the tags of all words, int32 [T], from their log probabilities, float32 [B, (words), C]."""
@@ -135,8 +134,7 @@ class ServedTagger(ServedModel):
     scheme = SCHEMES[self.task_config.scheme]
     self.labels = scheme.tags(parse_labels(self.task_config.labels, minimum=1))
     owner = f"--scheme={scheme.name} with --labels={self.task_config.labels}"
-    remedy = " tags: give those it was trained with"
-    self.output = load_linear_head(checkpoint, len(self.labels), owner, remedy)
+    self.output = load_linear_head(checkpoint, len(self.labels), owner, " tags: give those it was trained with")
     self.decoder = TagDecoder(scheme, self.labels)
 
   def _cut_into_windows(self, words: RaggedWords) -> tuple[TokenBatch, tf.Tensor]:
@@ -167,8 +165,7 @@ class ServedTagger(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """The ids of all windows, int32 [W, S]."""
-    tokens, _ = self._cut_into_windows(split_words(texts[TEXT], self.task_config.word_rule))
-    return tokens
+    return self._cut_into_windows(split_words(texts[TEXT], self.task_config.word_rule))[0]
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Finds the spans of texts."""
