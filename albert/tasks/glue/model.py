@@ -144,12 +144,8 @@ class TextTask(Task):
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, without thresholds; with labels if the file has them."""
     rows, indices = self.data.rows(split), outputs["example_index"]
-    return Predictions(
-      ids=[rows.ids[i] for i in indices],
-      label_names=self.spec.labels,
-      scores=self.formulation.scores(outputs),
-      labels=rows.labels[indices] if self.data.formats[split].label else None,
-    )
+    ids, labels = [rows.ids[i] for i in indices], rows.labels[indices] if self.data.formats[split].label else None
+    return Predictions(ids, self.spec.labels, self.formulation.scores(outputs), labels)
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Returns the predictions for a split, see Task.predictions; with thresholds if a row may have several labels."""
