@@ -45,24 +45,19 @@ def scores_of_classes(labels: np.ndarray, predictions: np.ndarray, num_classes: 
   """
   from sklearn import metrics
 
-  columns = metrics.precision_recall_fscore_support(
-    labels, predictions, labels=np.arange(num_classes), zero_division=0.0
-  )
+  classes = np.arange(num_classes)
+  columns = metrics.precision_recall_fscore_support(labels, predictions, labels=classes, zero_division=0.0)
   scores = dict(zip(("precision", "recall", "f1", "num_labels"), columns, strict=True))
   is_matrix = predictions.ndim == 2
   num_predictions = predictions.sum(axis=0) if is_matrix else np.bincount(predictions, minlength=num_classes)
   return scores | {"num_predictions": num_predictions}
 
 
-def _score(name: str, **options: Any) -> _Metric:
-  """Returns a function that computes a score of sklearn.metrics."""
+def _score(name: str, targets: np.ndarray, predictions: np.ndarray, **options: Any) -> float:
+  """Computes a score with the function `name` of sklearn.metrics."""
+  from sklearn import metrics
 
-  def compute_score(labels: np.ndarray, predictions: np.ndarray) -> float:
-    from sklearn import metrics
-
-    return float(getattr(metrics, name)(labels, predictions, zero_division=0.0, **options))
-
-  return compute_score
+  return float(getattr(metrics, name)(targets, predictions, zero_division=0.0, **options))
 
 
 def rmse(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -104,16 +99,16 @@ def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> floa
 # Metrics of one class among the others. `compute` renumbers the classes, so that the positive one is class 1.
 POSITIVE_METRICS = ("f1", "precision", "recall")
 METRICS: dict[str, _Metric] = {
-  **{name: _score(f"{name}_score", labels=[1], average="macro") for name in POSITIVE_METRICS},
+  **{name: functools.partial(_score, f"{name}_score", labels=[1], average="macro") for name in POSITIVE_METRICS},
   # Of one class for each example, or of several. With one, micro_f1 equals accuracy.
   "accuracy": accuracy,
-  "macro_f1": _score("f1_score", average="macro"),
-  "micro_f1": _score("f1_score", average="micro"),
-  "macro_precision": _score("precision_score", average="macro"),
-  "macro_recall": _score("recall_score", average="macro"),
+  "macro_f1": functools.partial(_score, "f1_score", average="macro"),
+  "micro_f1": functools.partial(_score, "f1_score", average="micro"),
+  "macro_precision": functools.partial(_score, "precision_score", average="macro"),
+  "macro_recall": functools.partial(_score, "recall_score", average="macro"),
   # Over all pairs of an example and a label, of which an example may have several.
-  "micro_precision": _score("precision_score", average="micro"),
-  "micro_recall": _score("recall_score", average="micro"),
+  "micro_precision": functools.partial(_score, "precision_score", average="micro"),
+  "micro_recall": functools.partial(_score, "recall_score", average="micro"),
   "matthews_corrcoef": matthews_corrcoef,
   # Of numbers. Equal values get the mean of their ranks for "spearman".
   "pearson": functools.partial(_correlation, "pearsonr"),

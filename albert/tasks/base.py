@@ -158,13 +158,9 @@ class ExampleSets:
         **data.row_settings(split),
         **self.settings,
       }
+      rows, name = data.rows(split), f"{self._name}-{split}"
       examples = make_examples(
-        data.rows(split),
-        self.featurizer,
-        name=f"{self._name}-{split}",
-        key=cache_key,
-        cache_dir=config.cache_dir,
-        num_processes=config.num_processes,
+        rows, self.featurizer, name=name, key=cache_key, cache_dir=config.cache_dir, num_processes=config.num_processes
       )
       self._check_ids(split, examples)
       if self._report is not None:

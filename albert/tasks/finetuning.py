@@ -26,6 +26,8 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig, VocabularyId, VocabularySize
 
 _DataT = TypeVar("_DataT", bound="FinetuningData")
+# The settings of the tokenizer that change the text.
+_TEXT_SWITCHES = ("do_lower_case", "keep_accents", "convert_quotes")
 
 
 class FinetuningData(abc.ABC):
@@ -85,8 +87,7 @@ class FinetuningData(abc.ABC):
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the settings that a checkpoint depends on: here those of the vocabulary."""
-    names = ("do_lower_case", "keep_accents", "convert_quotes")
-    settings = {name: getattr(self.tokenizer_config, name) for name in names}
+    settings = {name: getattr(self.tokenizer_config, name) for name in _TEXT_SWITCHES}
     return {"vocab_sha256": self.tokenizer.sha256, "vocab_kind": self.tokenizer.vocabulary.kind, **settings}
 
   def prediction_splits(self) -> Sequence[str]:
@@ -210,12 +211,8 @@ class FinetuningData(abc.ABC):
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
   """Returns the settings of a task's tokenizer: the given ones, or those that the vocabulary was made with."""
-  return recorded_settings.tokenizer_config(
-    config.spm_model_file,
-    do_lower_case=config.do_lower_case,
-    keep_accents=config.keep_accents,
-    convert_quotes=config.convert_quotes,
-  )
+  switches = {name: getattr(config, name) for name in _TEXT_SWITCHES}
+  return recorded_settings.tokenizer_config(config.spm_model_file, **switches)
 
 
 def find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:

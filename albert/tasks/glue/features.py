@@ -78,13 +78,8 @@ class WindowFeaturizer(TextFeaturizer):
   def sequences(self, rows: TextRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Makes the windows of each text, see TextFeaturizer.sequences."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    return pack_windows(
-      tokenizer.encode_batch_flat(rows.texts[0]),
-      self.max_seq_length,
-      self.doc_stride,
-      self.max_windows,
-      tokenizer.special_ids,
-    )
+    encoded = tokenizer.encode_batch_flat(rows.texts[0])
+    return pack_windows(encoded, self.max_seq_length, self.doc_stride, self.max_windows, tokenizer.special_ids)
 
 
 @dataclasses.dataclass(frozen=True)

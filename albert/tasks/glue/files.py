@@ -295,13 +295,9 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       raise UserError(
         f"{source}, line 1: {fault}; there are: {', '.join(header)}: check --task_name={spec.name} and --data_dir"
       )
-  return tables.read_table(
-    source,
-    names,
-    header=file_format.header or None,
-    tolerated_damage=file_format.tolerated_damage,
-    list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},
-  )
+  header_or_none, damage = file_format.header or None, file_format.tolerated_damage
+  separators = {file_format.label: spec.label_separator} if spec.label_separator else {}
+  return tables.read_table(source, names, header=header_or_none, tolerated_damage=damage, list_columns=separators)
 
 
 def find_labels(table: Table, column: str, separator: str = "") -> list[str]:

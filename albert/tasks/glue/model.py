@@ -30,15 +30,7 @@ from albert.runs import output_files
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
-from albert.tasks.glue import results
-from albert.tasks.glue.features import (
-  IS_RIGHT,
-  LABEL_IDS,
-  SCORES,
-  RankingFeaturizer,
-  TextFeaturizer,
-  WindowFeaturizer,
-)
+from albert.tasks.glue import features, results
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import RunThresholds
@@ -74,13 +66,13 @@ class TextTask(Task):
     self.formulation = _make_formulation(data)
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
-    featurizer, settings = TextFeaturizer(*tokenizer), {}
+    featurizer, settings = features.TextFeaturizer(*tokenizer), {}
     self._reads_windows = config.long_texts == WINDOWS
     if self._reads_windows:
-      featurizer = WindowFeaturizer(*tokenizer, config.doc_stride, config.max_windows)
+      featurizer = features.WindowFeaturizer(*tokenizer, config.doc_stride, config.max_windows)
       settings = {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     elif config.formulation == RANKING:
-      featurizer = RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
+      featurizer = features.RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
     self._has_several_sequences = self._reads_windows or config.formulation == RANKING
     self.sets = ExampleSets(
       self.name,
@@ -152,12 +144,8 @@ class TextTask(Task):
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, without thresholds; with labels if the file has them."""
     rows, indices = self.data.rows(split), outputs["example_index"]
-    return Predictions(
-      ids=[rows.ids[i] for i in indices],
-      label_names=self.spec.labels,
-      scores=self.formulation.scores(outputs),
-      labels=rows.labels[indices] if self.data.formats[split].label else None,
-    )
+    ids, labels = [rows.ids[i] for i in indices], rows.labels[indices] if self.data.formats[split].label else None
+    return Predictions(ids, self.spec.labels, self.formulation.scores(outputs), labels)
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Returns the predictions for a split, see Task.predictions; with thresholds if a row may have several labels."""
@@ -279,11 +267,11 @@ class OneOfSeveralClasses(Formulation):
     """Returns the weights of the examples' classes."""
     if not self._data.config.class_weights:
       return batch[EXAMPLE_WEIGHT]
-    return batch[EXAMPLE_WEIGHT] * tf.gather(tf.constant(self._data.class_weights()), batch[LABEL_IDS])
+    return batch[EXAMPLE_WEIGHT] * tf.gather(tf.constant(self._data.class_weights()), batch[features.LABEL_IDS])
 
   def forward(self, logits: tf.Tensor, batch: Batch, *, training: bool) -> ForwardResult:
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[features.LABEL_IDS], logits=logits)
     weights = self.training_weights(batch) if training else batch[EXAMPLE_WEIGHT]
     return ForwardResult({LOSS: weighted_sum(losses, weights)}, {"logits": logits})
 
@@ -299,7 +287,7 @@ class Number(Formulation):
     """Computes the mean squared error. The output is values, float32 [B]."""
     del training
     values = logits[:, 0]
-    loss = weighted_sum(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
+    loss = weighted_sum(tf.square(values - batch[features.SCORES]), batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"values": values})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
@@ -315,7 +303,7 @@ class SeveralLabels(Formulation):
 
   def forward(self, logits: tf.Tensor, batch: Batch, *, training: bool) -> ForwardResult:
     """Computes the binary cross entropy. The output is logits, float32 [B, C]."""
-    labels = tf.cast(batch[LABEL_IDS], tf.float32)
+    labels = tf.cast(batch[features.LABEL_IDS], tf.float32)
     weights = self._data.class_weights() if training and self._data.config.class_weights else 1.0
     losses = tf.nn.weighted_cross_entropy_with_logits(labels, logits, pos_weight=tf.constant(weights))
     mean_losses = tf.reduce_mean(losses, axis=1)
@@ -348,7 +336,7 @@ class Ranking(Formulation):
     extra_logits = tf.where(has_other_candidates, _PADDING_LOGIT, _NO_CANDIDATE_LOGIT)
     others_logit = tf.reduce_logsumexp(tf.concat([logits[:, 1:], extra_logits], axis=1), axis=1)
     log_probabilities = tf.nn.log_softmax(tf.stack([others_logit, logits[:, 0]], axis=1))
-    losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
+    losses = -tf.gather(log_probabilities, batch[features.IS_RIGHT], batch_dims=1)
     return ForwardResult({LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:

@@ -38,13 +38,12 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
     most frequent label, or of the most frequent set of labels; and if each example has one label, calibration_error,
     the expected calibration error.
   """
-  assert split_predictions.labels is not None
-  metrics = classification.compute(
-    spec.metrics, split_predictions.labels, split_predictions.predicted, spec.positive_class
-  )
+  labels = split_predictions.labels
+  assert labels is not None
+  metrics = classification.compute(spec.metrics, labels, split_predictions.predicted, spec.positive_class)
   if not spec.is_regression:
-    _, counts = np.unique(split_predictions.labels, axis=0, return_counts=True)
-    metrics["majority_accuracy"] = float(counts.max() / len(split_predictions.labels))
+    _, counts = np.unique(labels, axis=0, return_counts=True)
+    metrics["majority_accuracy"] = float(counts.max() / len(labels))
     if split_predictions.thresholds is None:
       metrics["calibration_error"] = calibration_of(split_predictions).error
   return metrics

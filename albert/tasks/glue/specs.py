@@ -12,16 +12,7 @@ from typing import Any
 from albert.config import recipes
 from albert.errors import UserError
 from albert.metrics.classification import POSITIVE_METRICS
-from albert.tasks.glue.flags import (
-  BALANCED,
-  RANKING,
-  WINDOWS,
-  ClassifierConfig,
-  fixed_threshold,
-  parse_class_weights,
-  parse_columns,
-  parse_labels,
-)
+from albert.tasks.glue import flags
 
 CUSTOM = "custom"
 LOSS = "loss"
@@ -234,7 +225,7 @@ def canonical_name(task_name: str) -> str:
   raise UserError(f"{problem}; tasks: {', '.join(SPECS)}, {CUSTOM}")
 
 
-def recipe_name(config: ClassifierConfig) -> str:
+def recipe_name(config: flags.ClassifierConfig) -> str:
   """Returns the recipe of --task_name: glue_NAME, or glue_custom if configs/ has no such file; "" without the flag."""
   if not config.task_name:
     return ""
@@ -245,7 +236,7 @@ def recipe_name(config: ClassifierConfig) -> str:
   return recipe if recipe in recipes.config_names() else f"glue_{CUSTOM}"
 
 
-def make_spec(config: ClassifierConfig) -> TaskSpec:
+def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
   """Returns the spec of the task that the flags name.
 
   Args:
@@ -254,7 +245,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
   Raises:
     UserError: the task is unknown, or does not have the given labels, formulation or metrics.
   """
-  name, labels = canonical_name(config.task_name), parse_labels(config.labels)
+  name, labels = canonical_name(config.task_name), flags.parse_labels(config.labels)
   _check_custom_flags(config, name, labels)
   if name == CUSTOM:
     spec = custom_spec(config, labels)
@@ -262,26 +253,26 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
     spec = SPECS[name]
     if labels not in ((), spec.labels):
       raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
-  if config.formulation == RANKING and not spec.ranking_label:
+  if config.formulation == flags.RANKING and not spec.ranking_label:
     ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
-    raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
+    raise UserError(f"--formulation={flags.RANKING} is for {ranking_tasks}, not for {name}")
   texts = spec.formats()[0].texts
-  if config.long_texts == WINDOWS and len(texts) > 1:
+  if config.long_texts == flags.WINDOWS and len(texts) > 1:
     raise UserError(
-      f"--long_texts={WINDOWS} is for single texts, and {name} has pairs ({', '.join(texts)}): leave it out, and the "
-      "longer text of a pair is truncated"
+      f"--long_texts={flags.WINDOWS} is for single texts, and {name} has pairs ({', '.join(texts)}): leave it out, and "
+      "the longer text of a pair is truncated"
     )
   if name == CUSTOM and not spec.labels and not config.regression:
     return spec
-  if config.class_weights and (spec.is_regression or config.formulation == RANKING):
-    problem = "a regression has no labels" if spec.is_regression else f"--formulation={RANKING} has no classes"
+  if config.class_weights and (spec.is_regression or config.formulation == flags.RANKING):
+    problem = "a regression has no labels" if spec.is_regression else f"--formulation={flags.RANKING} has no classes"
     raise UserError(f"--class_weights={config.class_weights}: {problem}: leave the flag out")
-  if config.class_weights not in ("", BALANCED):
-    parse_class_weights(config.class_weights, spec.labels)
+  if config.class_weights not in ("", flags.BALANCED):
+    flags.parse_class_weights(config.class_weights, spec.labels)
   return choose_metrics(spec, config)
 
 
-def _check_custom_flags(config: ClassifierConfig, name: str, labels: Sequence[str]) -> None:
+def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Sequence[str]) -> None:
   """Raises UserError if --eval_share, --multi_label or --thresholds cannot be used."""
   share, separator = f"--eval_share={config.eval_share:g}", config.label_separator
   if config.eval_share and name != CUSTOM:
@@ -290,7 +281,7 @@ def _check_custom_flags(config: ClassifierConfig, name: str, labels: Sequence[st
     )
   if config.eval_share and config.eval_file:
     raise UserError(f"{share} and --eval_file={config.eval_file} are both given: give one")
-  fixed_threshold(config.thresholds)  # raises an error for a wrong value
+  flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:
     return
   if name != CUSTOM:
@@ -307,7 +298,7 @@ def _check_custom_flags(config: ClassifierConfig, name: str, labels: Sequence[st
       )
 
 
-def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
+def custom_spec(config: flags.ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
   """Makes the spec of a custom task. `choose_metrics` chooses its metrics.
 
   Args:
@@ -316,7 +307,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
   Raises:
     UserError: there is no text column, there are more than two, or a column is named twice.
   """
-  texts = parse_columns(config.text_columns)
+  texts = flags.parse_columns(config.text_columns)
   if len(texts) not in (1, 2):
     raise UserError(
       f"--text_columns={config.text_columns}: a custom task needs the name of its text column, or the two names of a "
@@ -337,7 +328,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
   )
 
 
-def choose_metrics(spec: TaskSpec, config: ClassifierConfig) -> TaskSpec:
+def choose_metrics(spec: TaskSpec, config: flags.ClassifierConfig) -> TaskSpec:
   """Returns the spec with the metrics and the positive class that the flags choose.
 
   A custom task reports all metrics that its labels allow. A task of GLUE reports those of GLUE, and --best_metric.
@@ -371,7 +362,7 @@ def choose_metrics(spec: TaskSpec, config: ClassifierConfig) -> TaskSpec:
   return dataclasses.replace(spec, metrics=metrics, positive_class=1 if positive_class is None else positive_class)
 
 
-def _find_positive_class(spec: TaskSpec, config: ClassifierConfig) -> int | None:
+def _find_positive_class(spec: TaskSpec, config: flags.ClassifierConfig) -> int | None:
   """The class that F1, precision and recall are computed for; None if there are more than two and none is named."""
   label = config.positive_label.strip()
   if not label:

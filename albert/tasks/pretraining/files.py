@@ -27,14 +27,8 @@ from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.predictions import predictions_name
-from albert.tasks.pretraining.flags import (
-  PretrainingConfig,
-  Stage,
-  deciding_input_file,
-  read_stages,
-  stage_name,
-  steps_of_stages,
-)
+from albert.tasks.pretraining import flags
+from albert.tasks.pretraining.flags import PretrainingConfig, Stage
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId, VocabularySize
@@ -111,8 +105,8 @@ class PretrainingData:
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, vocabulary: tuple[str, str] = ("", "")):
     self.model_config = model_config
     self.config = config
-    self.stages = read_stages(config, model_config)
-    input_file = deciding_input_file(self.stages, config)
+    self.stages = flags.read_stages(config, model_config)
+    input_file = flags.deciding_input_file(self.stages, config)
     self.globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._shards: dict[str, tuple[dict[str, files.Stat], ShardForm]] = {}
     self._vocab_sha256, self._vocab_kind = vocabulary
@@ -322,7 +316,7 @@ class PretrainingData:
         data = PretrainingData(model_config, config_of_stage, (self._vocab_sha256, self._vocab_kind))
         _ = data.training_shards
       except UserError as error:
-        raise UserError(f"{stage_name(index, len(self.stages))}: {error}") from error
+        raise UserError(f"{flags.stage_name(index, len(self.stages))}: {error}") from error
       checked.append((stage, data))
     return checked
 
@@ -412,19 +406,19 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   Raises:
     UserError: the stages are not possible, or their local shards cannot be read. Remote shards are not read.
   """
-  stages = read_stages(config, model_config)
+  stages = flags.read_stages(config, model_config)
   shares = [stage.until for stage in stages]
   if train.num_train_epochs:  # the number of steps depends on the number of examples
     steps = [f"up to {share:.4g} of the steps" for share in shares]
   else:
-    steps = [f"steps {first + 1:,} to {last:,}" for first, last in steps_of_stages(shares, train.num_train_steps)]
+    steps = [f"steps {first + 1:,} to {last:,}" for first, last in flags.steps_of_stages(shares, train.num_train_steps)]
   lines = []
   for index, stage in enumerate(stages):
     shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
     length = "the shards' length" if files.is_remote(shards) else f"{read_form(shards).max_seq_length} tokens"
     depth, full_depth = stage.num_hidden_layers or model_config.num_hidden_layers, model_config.num_hidden_layers
     lines.append(
-      f"{stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
+      f"{flags.stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
       f"{stage.train_batch_size or train.train_batch_size} examples per step"
     )
   return lines
@@ -448,7 +442,7 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   """
   if config.spm_model_file:
     return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
-  input_file = deciding_input_file(read_stages(config, model_config), config)
+  input_file = flags.deciding_input_file(flags.read_stages(config, model_config), config)
   for flag, globs in (("input_file", input_file), ("eval_input_file", config.eval_input_file)):
     for directory, manifest in _load_manifests(find_shards(flag, globs) if globs else ()):
       if manifest:

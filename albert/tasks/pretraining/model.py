@@ -197,10 +197,8 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    heldout = self._heldout_dataset()
-    return baseline_accuracies(
-      heldout.shards.paths, heldout.features, self.model_config.vocab_size, self.sentence_metric
-    )
+    heldout, vocab_size = self._heldout_dataset(), self.model_config.vocab_size
+    return baseline_accuracies(heldout.shards.paths, heldout.features, vocab_size, self.sentence_metric)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""

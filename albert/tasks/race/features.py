@@ -68,13 +68,10 @@ class RaceFeaturizer:
         text = next(remaining_text_ids)[-min(self.max_qa_length, max_tokens) :]
         article = article_ids[question.article][: max_tokens - len(text)]
         sequences.append(np.concatenate([cls, article, sep, text, sep], dtype=np.int32))
-    labels = [max(question.answer, 0) for question in questions]
-    return TokenizedExamples(
-      input_ids=np.concatenate(sequences),
-      sequence_lengths=np.array([len(sequence) for sequence in sequences], np.int32),
-      sequence_counts=np.array([len(question.options) for question in questions], np.int32),
-      labels={LABEL_IDS: np.array(labels, np.int32)},
-    )
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    counts = np.array([len(question.options) for question in questions], np.int32)
+    labels = np.array([max(question.answer, 0) for question in questions], np.int32)
+    return TokenizedExamples(np.concatenate(sequences), lengths, counts, {LABEL_IDS: labels})
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

@@ -124,8 +124,7 @@ def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list
     entries = _read_passages(str(source), with_answers) if is_passages else _read_entries(source)
     for location, unanswered, answer in entries:
       # A number in RACE's files is refused, because RACE does not say whether it would count from 0 or from 1.
-      may_be_number = not is_passages
-      question = _set_answer(location, unanswered, answer, may_be_number) if with_answers else unanswered
+      question = _set_answer(location, unanswered, answer, not is_passages) if with_answers else unanswered
       if question.id in locations:
         raise UserError(f"{location}: id {question.id!r} is already used by {locations[question.id]}: give another id")
       locations[question.id] = location

@@ -118,26 +118,18 @@ class SquadTask(Task):
       span_losses = _span_losses(output.start_logits, output.end_logits, batch)
       is_impossible = tf.cast(batch[features.IS_IMPOSSIBLE], tf.float32)
       answerability_losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=output.null_logits)
-      losses = {
-        LOSS: span_losses + answerability_losses / 2,
-        SPAN_LOSS: span_losses,
-        ANSWERABILITY_LOSS: answerability_losses,
-      }
+      losses = {LOSS: span_losses + answerability_losses / 2, SPAN_LOSS: span_losses}
+      losses[ANSWERABILITY_LOSS] = answerability_losses
       if not training:
         outputs = output.beams._asdict() | {"null_logits": output.null_logits}
-    return ForwardResult(
-      {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
-    )
+    sums = {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}
+    return ForwardResult(sums, outputs)
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
     """Finds the answers to the questions that have windows in the outputs."""
-    return find_answers(
-      self.data.rows(split),
-      outputs,
-      self.sets.examples(split),
-      n_best_size=self.config.n_best_size,
-      max_answer_length=self.config.max_answer_length,
-    )
+    examples = self.sets.examples(split)
+    limits = {"n_best_size": self.config.n_best_size, "max_answer_length": self.config.max_answer_length}
+    return find_answers(self.data.rows(split), outputs, examples, **limits)
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores and the scores of simple baselines, in percent."""

@@ -48,12 +48,10 @@ class SquadPredictions:
 
   def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
     """Returns question id -> the answer; "" if the null odds are above the threshold."""
-    texts = self.best_texts()
-    if self.null_odds is None:
+    texts, odds = self.best_texts(), self.null_odds
+    if odds is None:
       return texts
-    return {
-      question_id: "" if self.null_odds[question_id] > null_threshold else text for question_id, text in texts.items()
-    }
+    return {question: "" if odds[question] > null_threshold else text for question, text in texts.items()}
 
 
 # The positions of the first and the last token of a span in its window, and their scores.

@@ -86,9 +86,8 @@ class TaggingTask(Task):
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> list[TagPrediction]:
     """Finds the tags of those texts of a split that have outputs."""
-    return results.predict_tags(
-      outputs, self.sets.examples(split), self.data.rows(split), self.data.scheme, self.data.tags
-    )
+    data = self.data
+    return results.predict_tags(outputs, self.sets.examples(split), data.rows(split), data.scheme, data.tags)
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes precision, recall and F1 of spans, F1 of each type, the share of words with the right tag, and the loss

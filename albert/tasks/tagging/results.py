@@ -127,11 +127,10 @@ def compute_metrics(predictions: Sequence[TagPrediction], data: TaggingData) -> 
   """
   correct, found = gold_tags([text for text, _, _ in predictions], data.scheme), [tags for _, tags, _ in predictions]
   labels, predicted = tag_numbers(correct, data.tags), tag_numbers(found, data.tags)
-  accuracies = {
-    "accuracy": float((labels == predicted).mean()),
-    "majority_accuracy": float(np.bincount(labels).max() / len(labels)),
-  }
-  return span_scores(correct, found, data.types, data.scheme.name) | accuracies
+  metrics = span_scores(correct, found, data.types, data.scheme.name)
+  metrics["accuracy"] = float((labels == predicted).mean())
+  metrics["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
+  return metrics
 
 
 def write_mistakes(path: str, predictions: Sequence[TagPrediction]) -> None:
