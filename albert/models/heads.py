@@ -71,12 +71,9 @@ class EncoderModel(layers.BuiltFromConfig, keras.Model):
     """
     pretrained = open_pretrained(path, config)
     model = cls(pretrained.config, **cls.pretrained_arguments(pretrained, kwargs, new_heads=new_heads))
+    weights = model.named_weights()
     load_pretrained(
-      pretrained,
-      model.named_weights(),
-      head_names=cls.head_names,
-      new_heads=new_heads,
-      on_missing_pooler=cls.on_missing_pooler,
+      pretrained, weights, head_names=cls.head_names, new_heads=new_heads, on_missing_pooler=cls.on_missing_pooler
     )
     return model
 
