@@ -29,16 +29,8 @@ from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
 from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS, WordPieceVocabulary
+from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE
-from albert.weights.names import (
-  NO_POOLER,
-  POOLER,
-  PROJECTION,
-  heads,
-  huggingface_groups_agree,
-  to_bert,
-  to_huggingface,
-)
 
 # The classes of transformers that config.json may name -> whether they need a pooler.
 _CLASSES = {
@@ -89,21 +81,21 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
       f"{config.hidden_size} and {config.inner_group_num} block(s) in each layer; a BERT has embeddings of the size of "
       "the hidden states and one block: give a class of ALBERT"
     )
-  model = expand_sharing(model, ungroup=is_bert or not huggingface_groups_agree(config))
+  model = expand_sharing(model, ungroup=is_bert or not weight_names.huggingface_groups_agree(config))
   architecture = architecture or _choose_architecture(model)
   if _NEEDS_POOLER[architecture] and not _has_pooler(model):
-    raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
+    raise UserError(f"--architecture={architecture}: the weights have {weight_names.NO_POOLER}")
   weights, sources, size = model.weights, model.sources, model.config.hidden_size
   if config.embedding_size == size and not is_bert:  # transformers has a projection even if E = H
     identity = (np.eye(size, dtype=np.float32), np.zeros(size, np.float32))
-    weights = weights | dict(zip(PROJECTION, identity, strict=True))
-    sources = sources | dict.fromkeys(PROJECTION, "(identity, since E = H)")
+    weights = weights | dict(zip(weight_names.PROJECTION, identity, strict=True))
+    sources = sources | dict.fromkeys(weight_names.PROJECTION, "(identity, since E = H)")
   tensors: dict[str, np.ndarray] = {}
   report = []
   for name, value in weights.items():
-    translated = to_huggingface(name)
+    translated = weight_names.to_huggingface(name)
     assert translated is not None, name  # read_model accepts no other names
-    target = to_bert(translated.name) if is_bert else translated.name
+    target = weight_names.to_bert(translated.name) if is_bert else translated.name
     tensors[target] = np.ascontiguousarray(value.T if translated.is_transposed else value)
     report.append(report_row(sources[name], target, tensors[target]))
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
@@ -117,7 +109,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
 
 
 def _has_pooler(model: ConvertedModel) -> bool:
-  return all(name in model.weights for name in POOLER)
+  return all(name in model.weights for name in weight_names.POOLER)
 
 
 def _choose_architecture(model: ConvertedModel) -> str:
@@ -137,7 +129,7 @@ def _choose_architecture(model: ConvertedModel) -> str:
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
       "AlbertForSequenceClassification (a regression)"
     )
-  return heads(model.config)[model.heads[0]].huggingface_class if model.heads else "AlbertModel"
+  return weight_names.heads(model.config)[model.heads[0]].huggingface_class if model.heads else "AlbertModel"
 
 
 def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: Tokenizer | None) -> dict[str, Any]:

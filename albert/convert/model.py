@@ -108,9 +108,6 @@ def expand_sharing(model: ConvertedModel, *, ungroup: bool = False) -> Converted
       is_attention = "/attention_1/" in name or "/LayerNorm/" in name
       num_groups = config.num_attention_groups if is_attention else config.num_ffn_groups
       origins[name] = GROUP_PATTERN.sub(f"/group_{int(match[1]) * num_groups // layers}/", name)
-  return dataclasses.replace(
-    model,
-    config=expanded,
-    weights={name: model.weights[origin] for name, origin in origins.items()},
-    sources={name: model.sources[origin] for name, origin in origins.items()},
-  )
+  weights = {name: model.weights[origin] for name, origin in origins.items()}
+  sources = {name: model.sources[origin] for name, origin in origins.items()}
+  return dataclasses.replace(model, config=expanded, weights=weights, sources=sources)

@@ -108,13 +108,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     self.feed_forward_layers = [
       FeedForward(config, f"ffn_{g}_{i}", policy) for g in range(config.num_ffn_groups) for i in inner_blocks
     ]
-    self.pooler = keras.layers.Dense(
-      config.hidden_size,
-      activation="tanh",
-      kernel_initializer=layers.truncated_normal(config.initializer_range),
-      name="pooler",
-      dtype=policy,
-    )
+    self.pooler = layers.dense(config.hidden_size, config.initializer_range, "pooler", policy, "tanh")
 
   @classmethod
   def from_pretrained(cls, path: AnyPath, *, config: ModelConfig | None = None, **kwargs: Any) -> Encoder:
@@ -236,12 +230,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     return EncoderOutput(embedding_output, hidden_states, pooled_output)
 
   def _run_layers(
-    self,
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    training: bool | None,
-    seed: tf.Tensor | None,
-    positions: tf.Tensor | None,
+    self, x: tf.Tensor, bias: tf.Tensor, training: bool | None, seed: tf.Tensor | None, positions: tf.Tensor | None
   ) -> list[tf.Tensor]:
     """Returns x and the output of each layer, of which `training_config` in training and `config` else has the number.
 

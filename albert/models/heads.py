@@ -16,22 +16,12 @@ from albert.config.model import ModelConfig
 from albert.io.files import AnyPath
 from albert.models import layers
 from albert.models.encoder import Encoder
-from albert.models.layers import (
-  ACTIVATIONS,
-  PACKAGE,
-  TOKEN_INPUTS,
-  AnyConfig,
-  BuiltFromConfig,
-  as_config,
-  build_in_scope,
-  refuse_other_keras,
-)
 from albert.weights.initial_weights import POOLER_NEEDED, POOLER_NEW, Pretrained, load_pretrained, open_pretrained
 
 ModelType = TypeVar("ModelType", bound="EncoderModel")
 
 
-class EncoderModel(BuiltFromConfig, keras.Model):
+class EncoderModel(layers.BuiltFromConfig, keras.Model):
   """The base class of the task models: an encoder with one or several heads.
 
   Args:
@@ -51,9 +41,9 @@ class EncoderModel(BuiltFromConfig, keras.Model):
   built: bool  # of Keras: whether the weights exist
   head: Any  # the only head; a model with several overrides `heads`
 
-  def __init__(self, config: AnyConfig, name: str, **kwargs: Any):
+  def __init__(self, config: layers.AnyConfig, name: str, **kwargs: Any):
     super().__init__(name=name, **{"autocast": False, **kwargs})
-    self.config = as_config(config)
+    self.config = layers.as_config(config)
     self.encoder = Encoder(self.config, dtype=self.dtype_policy)
 
   @classmethod
@@ -81,12 +71,9 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     """
     pretrained = open_pretrained(path, config)
     model = cls(pretrained.config, **cls.pretrained_arguments(pretrained, kwargs, new_heads=new_heads))
+    weights = model.named_weights()
     load_pretrained(
-      pretrained,
-      model.named_weights(),
-      head_names=cls.head_names,
-      new_heads=new_heads,
-      on_missing_pooler=cls.on_missing_pooler,
+      pretrained, weights, head_names=cls.head_names, new_heads=new_heads, on_missing_pooler=cls.on_missing_pooler
     )
     return model
 
@@ -114,9 +101,9 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     """
     del input_shape
     if not self.built:
-      build_in_scope(self.encoder, ())
+      layers.build_in_scope(self.encoder, ())
       for head in self.heads:
-        build_in_scope(head, [None, self.config.hidden_size])
+        layers.build_in_scope(head, [None, self.config.hidden_size])
       self.built = True
 
   def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -125,7 +112,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     Raises:
       UserError: an optimizer, a loss or a metric is of Keras 3.
     """
-    refuse_other_keras((args, kwargs), type(self).__name__)
+    layers.refuse_other_keras((args, kwargs), type(self).__name__)
     super().compile(*args, **kwargs)
 
   def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -140,7 +127,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
 
   def named_weights(self) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed."""
-    build_in_scope(self, ())
+    layers.build_in_scope(self, ())
     weights = self.encoder.named_weights()
     for head in self.heads:
       weights |= head.named_weights()
@@ -163,15 +150,15 @@ class MaskedLMHead(keras.layers.Layer):
     super().__init__(name=name, dtype=dtype)
     self.config = config
     self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense", self.dtype_policy)
-    self.activation = ACTIVATIONS[config.hidden_act].training
+    self.activation = layers.ACTIVATIONS[config.hidden_act].training
     self.layer_norm = layers.LayerNorm(dtype=self.dtype_policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     self.output_bias = self.add_weight(
       name="output_bias", shape=[self.config.vocab_size], initializer="zeros", experimental_autocast=False
     )
-    build_in_scope(self.transform, [None, None, self.config.hidden_size])
-    build_in_scope(self.layer_norm, [None, None, self.config.embedding_size])
+    layers.build_in_scope(self.transform, [None, None, self.config.hidden_size])
+    layers.build_in_scope(self.layer_norm, [None, None, self.config.embedding_size])
     super().build(input_shape)
 
   def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
@@ -245,7 +232,7 @@ class PretrainingOutput(NamedTuple):
   sentence_logits: tf.Tensor
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@keras.saving.register_keras_serializable(layers.PACKAGE)
 class PretrainingModel(EncoderModel):
   """The encoder with a masked-LM head and a sentence head (ALBERT, section 3.1), a Keras model.
 
@@ -272,11 +259,11 @@ class PretrainingModel(EncoderModel):
     [1, 2]
   """
 
-  input_keys = (*TOKEN_INPUTS, "masked_lm_positions")
+  input_keys = (*layers.TOKEN_INPUTS, "masked_lm_positions")
   head_names = ("masked_lm", "sentence")
   on_missing_pooler = POOLER_NEW
 
-  def __init__(self, config: AnyConfig, name: str = "albert_pretraining", **kwargs: Any):
+  def __init__(self, config: layers.AnyConfig, name: str = "albert_pretraining", **kwargs: Any):
     super().__init__(config, name, **kwargs)
     self.masked_lm = MaskedLMHead(self.config, dtype=self.dtype_policy)
     self.sentence = LinearHead(2, self.config.initializer_range, "seq_relationship", "cls/seq_relationship/")

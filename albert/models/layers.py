@@ -56,16 +56,20 @@ def _layer_norm(
   return normalized * gamma + beta, gradient
 
 
-def dense(units: int, stddev: float, name: str, dtype: DType = None) -> keras.layers.Dense:
-  """Makes a dense layer without activation.
+def dense(
+  units: int, stddev: float, name: str, dtype: DType = None, activation: str | None = None
+) -> keras.layers.Dense:
+  """Makes a dense layer.
 
   Args:
     units: size of the output's last axis.
     stddev: standard deviation of the initial kernel [in, units] (truncated normal); the bias [units] starts at 0.
     name: Keras' name of the layer.
     dtype: Keras' dtype policy of the layer; None for the global policy.
+    activation: Keras' name of the activation; None for none.
   """
-  return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name, dtype=dtype)
+  initializer = truncated_normal(stddev)
+  return keras.layers.Dense(units, activation, kernel_initializer=initializer, name=name, dtype=dtype)
 
 
 def new_seed() -> tf.Tensor:

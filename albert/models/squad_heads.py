@@ -15,7 +15,6 @@ from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.classifier import HEAD_DROPOUT_INDEX
 from albert.models.heads import EncoderModel, LinearHead
-from albert.models.layers import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.weights.initial_weights import POOLER_UNUSED
 
 # B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.
@@ -85,7 +84,7 @@ def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
   return logits * (1.0 - mask) + _MASKED_LOGIT * mask
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@keras.saving.register_keras_serializable(layers.PACKAGE)
 class SquadV1Model(EncoderModel):
   """The encoder and a linear layer with 2 logits, start and end, on every token; a Keras model.
 
@@ -108,11 +107,11 @@ class SquadV1Model(EncoderModel):
     True
   """
 
-  input_keys = (*TOKEN_INPUTS, P_MASK)
+  input_keys = (*layers.TOKEN_INPUTS, P_MASK)
   head_names = ("squad",)
   on_missing_pooler = POOLER_UNUSED
 
-  def __init__(self, config: AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
+  def __init__(self, config: layers.AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
     super().__init__(config, name, **kwargs)
     self.head = LinearHead(2, self.config.initializer_range, "squad", "cls/squad/")
 
@@ -196,7 +195,7 @@ class SquadV2Head(keras.layers.Layer):
 
   def build(self, input_shape: tf.TensorShape) -> None:
     for layer in (self.start, self.end_0, self.end_norm, self.end_1, self.null_0, self.null_1):
-      build_in_scope(layer, [None, self.config.hidden_size])
+      layers.build_in_scope(layer, [None, self.config.hidden_size])
     super().build(input_shape)
 
   def call(
@@ -288,7 +287,7 @@ def most_probable_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, t
   return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@keras.saving.register_keras_serializable(layers.PACKAGE)
 class SquadV2Model(EncoderModel):
   """The encoder and SquadV2Head, a Keras model.
 
@@ -311,11 +310,11 @@ class SquadV2Model(EncoderModel):
     ([1], [1, 3, 2])
   """
 
-  input_keys = (*TOKEN_INPUTS, P_MASK)
+  input_keys = (*layers.TOKEN_INPUTS, P_MASK)
   head_names = ("squad_v2",)
   on_missing_pooler = POOLER_UNUSED
 
-  def __init__(self, config: AnyConfig, name: str = "albert_squad_v2", **kwargs: Any):
+  def __init__(self, config: layers.AnyConfig, name: str = "albert_squad_v2", **kwargs: Any):
     super().__init__(config, name, **kwargs)
     self.head = SquadV2Head(self.config, dtype=self.dtype_policy)
 

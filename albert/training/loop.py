@@ -296,7 +296,7 @@ class Trainer:
     if self.loss_scale is not None:
       # The optimizer skips an update whose gradients are all NaN, and the means of metrics leave the step out.
       gradients = {name: gradient * tf.where(is_bad, math.nan, 1.0) for name, gradient in gradients.items()}
-      sums = _zero_if(is_bad, sums)
+      sums = tf.nest.map_structure(lambda value: tf.where(is_bad, 0.0, tf.cast(value, tf.float32)), sums)
       is_bad = self.loss_scale.update(is_bad)
     is_first_bad_step = tf.logical_and(is_bad, self.first_bad_step < 0)
     self.first_bad_step.assign(tf.where(is_first_bad_step, step, tf.cast(self.first_bad_step, tf.int64)))
@@ -443,15 +443,6 @@ def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: 
     "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
     "train in --precision=float32"
   )
-
-
-def _zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, WeightedSum]:
-  """Returns the sums, in float32, or sums and weights of 0 if the condition, bool scalar, is true."""
-
-  def zero(value: tf.Tensor) -> tf.Tensor:
-    return tf.where(condition, 0.0, tf.cast(value, tf.float32))
-
-  return {name: WeightedSum(zero(total), zero(weight)) for name, (total, weight) in sums.items()}
 
 
 class Speedometer:

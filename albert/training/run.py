@@ -83,16 +83,8 @@ def train_run(
     with strategy.scope():
       schedule, time_limit = _make_schedule(plan)
       optimizer, loss_scale = _make_optimizer(plan, run_plan.precision, schedule)
-      trainer = Trainer(
-        task,
-        weights.model,
-        optimizer,
-        plan,
-        cluster,
-        plan.stages_after(newest.step if newest else 0)[0],
-        loss_scale,
-        time_limit,
-      )
+      stage = plan.stages_after(newest.step if newest else 0)[0]
+      trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale, time_limit)
 
     # Restore the newest checkpoint, or load the initial weights.
     if cluster.is_chief:
@@ -136,8 +128,7 @@ def train_run(
     step = trainer.step
 
     # Finish: old checkpoints are deleted, and curves are drawn.
-    picture = _finish(task, checkpoints, cluster, results_dir, step)
-    _log_end(task, plan, time_limit, step, picture)
+    _log_end(task, plan, time_limit, step, picture=_finish(task, checkpoints, cluster, results_dir, step))
     return step
 
 

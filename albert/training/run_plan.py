@@ -25,15 +25,8 @@ from albert.io.progress import log
 from albert.io.text import counted
 from albert.tasks.base import TrainingStage
 from albert.tasks.pretraining.flags import stage_name, steps_of_stages
+from albert.training import distribution
 from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
-from albert.training.distribution import (
-  ElementSpec,
-  check_batches,
-  element_spec,
-  features_of_varying_shape,
-  make_strategy,
-  num_hosts,
-)
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1
@@ -158,8 +151,8 @@ def plan_run(config: RunConfig) -> RunPlan:
     UserError: there is no such device, or the hosts cannot share the input parts evenly.
     RunError: the other processes cannot be reached.
   """
-  strategy = make_strategy(config.train)
-  input_parts = resolve_input_parts(config.train.input_parts, num_hosts(strategy))
+  strategy = distribution.make_strategy(config.train)
+  input_parts = resolve_input_parts(config.train.input_parts, distribution.num_hosts(strategy))
   precision = resolve_precision(config.train.precision, strategy)
   facts = GpuFacts() if isinstance(strategy, tf.distribute.TPUStrategy) else find_gpu_facts()
   if not tf.config.list_logical_devices("GPU") and (warning := unused_gpu_warning(facts)):
@@ -199,7 +192,7 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   stage_plans = _plan_stages(stages, train, strategy)
   last_stage = stage_plans[-1]
   jit_compile = resolve_jit_compile(
-    train.jit_compile, strategy, lambda: element_spec(strategy, last_stage.train, last_stage.data)
+    train.jit_compile, strategy, lambda: distribution.element_spec(strategy, last_stage.train, last_stage.data)
   )
   if jit_compile:
     stage_plans = _with_few_lengths(stage_plans, strategy)
@@ -227,9 +220,9 @@ def _plan_stages(
   for index, stage in enumerate(stages):
     try:
       stage_train = dataclasses.replace(train, train_batch_size=stage.train_batch_size or train.train_batch_size)
-      check_batches(stage_train, strategy, trains=True, evaluates=False)
+      distribution.check_batches(stage_train, strategy, trains=True, evaluates=False)
       if len(stages) > 1 and train.input_parts > 1:
-        element_spec(strategy, stage_train, stage.data)  # checks that the input parts can share the files
+        distribution.element_spec(strategy, stage_train, stage.data)  # checks that the input parts can share the files
     except UserError as error:
       raise UserError(f"{stage_name(index, len(stages))}: {error}" if len(stages) > 1 else str(error)) from error
     first_step, last_step = steps[index]
@@ -398,7 +391,7 @@ def resolve_deterministic(deterministic: str) -> bool:
 
 
 def resolve_jit_compile(
-  jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
+  jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], distribution.ElementSpec]
 ) -> bool:
   """Decides whether the loop compiles the training step with XLA. On a TPU, the strategy compiles it instead.
 
@@ -417,12 +410,13 @@ def resolve_jit_compile(
   if jit_compile != "auto":
     return jit_compile == "true"
   has_gpu = bool(tf.config.list_logical_devices("GPU"))
-  return has_gpu and not features_of_varying_shape(make_element_spec())
+  return has_gpu and not distribution.features_of_varying_shape(make_element_spec())
 
 
 def _with_few_lengths(stages: tuple[StagePlan, ...], strategy: tf.distribute.Strategy) -> tuple[StagePlan, ...]:
   """Pads batches whose lengths vary to one of a few lengths, so that XLA compiles the step only a few times."""
-  if not any(features_of_varying_shape(element_spec(strategy, stage.train, stage.data)) for stage in stages):
+  specs = (distribution.element_spec(strategy, stage.train, stage.data) for stage in stages)
+  if not any(map(distribution.features_of_varying_shape, specs)):
     return stages
   log(
     "--jit_compile=true: batches are padded to one of at most 4 lengths, for each of which XLA compiles the step; "

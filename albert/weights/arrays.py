@@ -170,18 +170,11 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
     return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)
 
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
-  return {
-    name: Array(
-      path,
-      flag,
-      name,
-      tuple(entry.shape),
-      _SAFETENSORS_TYPES.get(entry.dtype, entry.dtype),
-      functools.partial(read, entry),
-      hashes.get(name, ""),
-    )
-    for name, entry in header.items()
-  }
+  arrays = {}
+  for name, entry in header.items():
+    shape, dtype = tuple(entry.shape), _SAFETENSORS_TYPES.get(entry.dtype, entry.dtype)
+    arrays[name] = Array(path, flag, name, shape, dtype, functools.partial(read, entry), hashes.get(name, ""))
+  return arrays
 
 
 def _recorded_hashes(directory: str) -> dict[str, str]:

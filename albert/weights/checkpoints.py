@@ -158,12 +158,8 @@ def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> 
 
   names = list(tensors)
   with tf.device("CPU:0"):
-    tf.raw_ops.SaveV2(
-      prefix=prefix,
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
-    )
+    values = [tf.convert_to_tensor(tensors[name]) for name in names]
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
 
 
 def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:

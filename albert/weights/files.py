@@ -19,16 +19,9 @@ from albert.io import files
 from albert.io.text import counted_names
 from albert.runs import output_files
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
+from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
-from albert.weights.names import (
-  POOLER,
-  PROJECTION,
-  from_bert,
-  from_huggingface,
-  has_bert_names,
-  huggingface_groups_agree,
-)
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -168,7 +161,7 @@ class WeightFile(WeightLocation):
   @property
   def has_pooler(self) -> bool:
     """Whether the weights include a pooler."""
-    return all(name in self.entries for name in POOLER)
+    return all(name in self.entries for name in weight_names.POOLER)
 
   def read(self, name: str) -> np.ndarray:
     """Reads the weight of a name in the original, see WeightEntry.read."""
@@ -205,7 +198,7 @@ class WeightFile(WeightLocation):
   def check_groups(self, config: ModelConfig) -> None:
     """Refuses weights of transformers if it assigns the layers to groups in another way than the original."""
     is_huggingface = not any("/" in entry.array.name for entry in self.entries.values())
-    if is_huggingface and not huggingface_groups_agree(config):
+    if is_huggingface and not weight_names.huggingface_groups_agree(config):
       raise UserError(
         f"{self.flag}={self.path}: transformers assigns {config.num_hidden_layers} layers to "
         f"{config.num_hidden_groups} groups in another way than the original, so its weights cannot be used here; give "
@@ -331,9 +324,9 @@ def open_location(location: WeightLocation) -> WeightFile:
   else:
     entries = _huggingface_entries(source, weights)
   # A pooler whose kernel is zero was never trained (see argument `unused` of warm_start).
-  kernel = entries.get(POOLER[0])
+  kernel = entries.get(weight_names.POOLER[0])
   if kernel is not None and not np.any(kernel.read()):
-    entries = {name: entry for name, entry in entries.items() if name not in POOLER}
+    entries = {name: entry for name, entry in entries.items() if name not in weight_names.POOLER}
   return WeightFile(**vars(location), entries=entries)
 
 
@@ -350,8 +343,8 @@ def _rename(source: str, weights: Mapping[str, Array], new_name: Callable[[str],
 def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
   """Name in the original -> entry, of weights of transformers. Those that the original lacks keep their names."""
   # By their names in transformers' AlbertForPreTraining. Files of classes without a head lack the prefix "albert.".
-  if has_bert_names(weights):
-    arrays = _rename(source, weights, from_bert)
+  if weight_names.has_bert_names(weights):
+    arrays = _rename(source, weights, weight_names.from_bert)
   else:
     arrays = _rename(source, weights, lambda name: f"albert.{name}" if _LACKS_PREFIX.match(name) else name)
   # The second copies of tied weights are left out.
@@ -366,14 +359,14 @@ def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str,
         "model cannot be represented here"
       )
     del arrays[copy]
-  if not any(map(from_huggingface, arrays)):
+  if not any(map(weight_names.from_huggingface, arrays)):
     raise UserError(
       f"{source}: none of its {len(weights)} arrays has a name of ALBERT's (one is named {min(weights)!r}); "
       "give another file"
     )
   entries: dict[str, WeightEntry] = {}
   for name, array in arrays.items():
-    original = from_huggingface(name)
+    original = weight_names.from_huggingface(name)
     if original is None:
       entries[array.name] = WeightEntry(array)  # the callers report it as an unused weight
     else:
@@ -384,7 +377,7 @@ def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str,
 
 def _drop_identity_projection(source: str, entries: dict[str, WeightEntry]) -> None:
   """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
-  kernel, bias = (entries.get(name) for name in PROJECTION)
+  kernel, bias = (entries.get(name) for name in weight_names.PROJECTION)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
   if not np.array_equal(kernel.read(), np.eye(kernel.shape[0])) or np.any(bias.read()):
@@ -392,5 +385,5 @@ def _drop_identity_projection(source: str, entries: dict[str, WeightEntry]) -> N
       f"{source}: {kernel.array.name} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
       "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"
     )
-  for name in PROJECTION:
+  for name in weight_names.PROJECTION:
     del entries[name]
