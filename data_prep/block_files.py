@@ -107,8 +107,7 @@ class BlockWriter:
     counts = np.bincount(ranges, minlength=NUM_RANGES)
     highs = np.cumsum(counts)
     table["count"] = counts
-    checksums = table["checksum"]
-    offsets = np.empty(NUM_RANGES, np.int64)
+    offsets, checksums = table["offset"], table["checksum"]
     for number, (low, high) in enumerate(itertools.pairwise([0, *highs.tolist()])):
       offsets[number] = self._offset
       if low == high:
@@ -120,7 +119,6 @@ class BlockWriter:
       checksums[number] = zlib.crc32(body, high - low)
       self._file.write(body)
       self._offset += len(body)
-    table["offset"] = offsets
     table_bytes = table.tobytes()
     self._tables.append((self._offset, zlib.crc32(table_bytes)))
     self._file.write(table_bytes)

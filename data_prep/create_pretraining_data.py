@@ -21,7 +21,6 @@ from absl import flags
 from albert import app
 from albert.config import command_flags
 from albert.config.base import define_field_flag, option_fields
-from albert.config.command_flags import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
@@ -51,7 +50,7 @@ def _define_flags() -> None:
   for field in option_fields(PreparationSettings).values():
     define_field_flag(field, field.default)
   for field in option_fields(Job).values():
-    define_field_flag(field, default_processes() if field.name == "num_processes" else field.default)
+    define_field_flag(field, command_flags.default_processes() if field.name == "num_processes" else field.default)
   command_flags.define(
     "str",
     "runner",

@@ -185,8 +185,7 @@ def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
   if is_kept.all():
     return documents
   token_is_kept = np.repeat(is_kept, np.diff(splits))
-  document_of_sentence = np.searchsorted(splits, documents.sentence_ends) - 1
-  sentence_is_kept = is_kept[document_of_sentence]
+  sentence_is_kept = is_kept[np.searchsorted(splits, documents.sentence_ends) - 1]
   # The old position p of a kept token becomes new_position[p].
   new_position = np.concatenate([[0], np.cumsum(token_is_kept)])
   return Documents(
@@ -220,18 +219,16 @@ def merge_documents(documents: Documents, sep_id: int) -> Documents:
   boundaries = documents.splits[1:-1]  # position of the first token of each document but the first one
   # Each separator moves the tokens after it by one position. A sentence has as many separators before its end as there
   # are boundaries before it.
-  num_separators_before = np.searchsorted(boundaries, documents.sentence_ends, side="left")
-  shifted_sentence_ends = documents.sentence_ends + num_separators_before
+  shifted_sentence_ends = documents.sentence_ends + np.searchsorted(boundaries, documents.sentence_ends, side="left")
   # A separator is a sentence of its own, before the first sentence of the next document.
   separator_ends = boundaries + np.arange(1, boundaries.size + 1)
   # Index of the first sentence of each document but the first one.
   first_sentences = np.searchsorted(documents.sentence_ends, boundaries, side="right")
-  num_tokens = documents.ids.size + boundaries.size
   return Documents(
     ids=np.insert(documents.ids, boundaries, sep_id),
     word_starts=np.insert(documents.word_starts, boundaries, False),
     sentence_ends=np.insert(shifted_sentence_ends, first_sentences, separator_ends),
-    splits=np.array([0, num_tokens], np.int64),
+    splits=np.array([0, documents.ids.size + boundaries.size], np.int64),
     file_ordinals=documents.file_ordinals[:1],
     offsets=documents.offsets[:1],
   )

@@ -180,7 +180,8 @@ class Workspace:
     if path == self.path:
       if stopped_by_input:
         may_differ.add("input_files")
-      if not self._has_shards():
+      has_records = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(path))
+      if not has_records and not any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir)):
         may_differ.update(_SHARD_SETTINGS)
     if any(existing.get(name) != requested[name] for name in requested.keys() - may_differ):
       raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
@@ -202,11 +203,6 @@ class Workspace:
     if record is None or record.content != shard_digest or record.shard.file != self._job.shard_name(index):
       return None
     return record.shard if shard_is_intact(self._job.output_dir, record.shard) else None
-
-  def _has_shards(self) -> bool:
-    """Whether output_dir holds finished shards, with or without a record."""
-    is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
-    return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir))
 
   def remove(self) -> None:
     """Removes the directory, then releases the lock."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -74,9 +72,7 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       with _errors_name_originals(text.originals):
         metadata = files.stats(text.paths)
         sorted_blocks = _make_blocks(metadata, job, workspace, pool)
-        counts = functools.reduce(
-          operator.add, (Counts(**block.summary["counts"]) for block in sorted_blocks), Counts()
-        )
+        counts = sum((Counts(**block.summary["counts"]) for block in sorted_blocks), Counts())
         labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
         _check_counts(counts, sum(labels), job)
         units.check_unchanged(metadata)
@@ -171,15 +167,13 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
     for task, is_made in pool.map(blocks.make_block, tasks):
       progress.update(sum(unit.progress_bytes for unit in task.units))
       num_kept += 0 if is_made else len(task.units)
-  paths = [task.path for task in tasks]
-  old_paths = {
-    files.join(workspace.path, name) for name in files.listdir(workspace.path) if name.endswith(BLOCK_ENDING)
-  }
-  for path in old_paths - {*paths}:
-    files.remove(path)
+  paths = dict.fromkeys(task.path for task in tasks)
+  for name in files.listdir(workspace.path):
+    if name.endswith(BLOCK_ENDING) and files.join(workspace.path, name) not in paths:
+      files.remove(files.join(workspace.path, name))
   if num_kept:
     print(f"kept {num_kept} of {sum(len(task.units) for task in tasks)} units of an earlier run")
-  return load_blocks(paths)
+  return load_blocks(list(paths))
 
 
 def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:

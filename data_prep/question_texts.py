@@ -27,7 +27,6 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
-from albert.io.files import expand_globs
 from albert.io.text import counted
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
@@ -50,9 +49,8 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
 
 def read_race_passages(path: str) -> list[list[str]]:
   """Returns the paragraphs of each passage in a directory such as RACE/dev, or in a glob of files of JSON lines."""
-  paths = (
-    race_files.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
-  )
+  flag = "--race_file"
+  paths = race_files.find_passages(path, flag) if files.is_dir(path) else files.expand_globs(path, flag=flag)
   questions = race_files.read_questions(paths, with_answers=False)
   passages = dict.fromkeys(question.article for question in questions)  # without repetitions
   return [passage.split("\n") for passage in passages]
@@ -78,7 +76,7 @@ def _define_flags() -> None:
 def main() -> None:
   articles: list[list[str]] = []
   if FLAGS.squad_file:
-    articles += read_squad_articles(expand_globs(FLAGS.squad_file, flag="--squad_file"))
+    articles += read_squad_articles(files.expand_globs(FLAGS.squad_file, flag="--squad_file"))
   if FLAGS.race_file:
     articles += read_race_passages(FLAGS.race_file)
   if not articles:

@@ -47,13 +47,6 @@ def _starts_in_lower_case(text: str, position: int) -> bool:
   return match is not None and match[0].islower()
 
 
-def _without_quotation_marks(text: str) -> str:
-  """Returns the text with a space in place of each quotation mark."""
-  for mark in _QUOTATION_MARKS:
-    text = text.replace(mark, " ")
-  return _APOSTROPHE_AS_MARK.sub(" ", text) if any(mark in text for mark in _APOSTROPHES) else text
-
-
 def _cut_at(text: str, ends: list[int]) -> Iterator[str]:
   """Cuts a text at positions, and yields its parts that are not blank, without white space around them."""
   start = 0
@@ -93,13 +86,16 @@ class SentenceSplitter:
   def _sentence_ends(self, text: str) -> list[int]:
     """Returns the position after each sentence and the white space that follows it, ascending."""
     ends = self._find_ends(text)
-    unquoted = _without_quotation_marks(text)
+    unquoted = text  # with a space in place of each quotation mark
+    for mark in _QUOTATION_MARKS:
+      unquoted = unquoted.replace(mark, " ")
+    if any(mark in text for mark in _APOSTROPHES):
+      unquoted = _APOSTROPHE_AS_MARK.sub(" ", unquoted)
     if unquoted != text:
       for end in self._find_ends(unquoted) - ends:
         if not _MARK_AT_BOUNDARY.search(text, max(0, end - _CHARS_BEFORE_BOUNDARY), end + 1):
           ends.add(end)
-    has_capitals = text != text.lower()
-    if has_capitals:  # "Who is it?" he asked.
+    if text != text.lower():  # it has capitals, as in "Who is it?" he asked.
       ends = {end for end in ends if not _starts_in_lower_case(text, end)}
     return sorted({*ends, len(text)})
 

@@ -95,8 +95,7 @@ class ShardPlan:
     steps = tuple(group_ranges(self._num_bytes[: last + 1], self._step_bytes, first))
     shards = tuple((index, self._bounds[index + 1] - self._bounds[index]) for index in indices)
     num_before = first_example - int(self._num_below[first])
-    job = dataclasses.replace(job, inputs=())
-    return ShardsTask(shards, job, directory, steps, num_before, word_type, digest)
+    return ShardsTask(shards, dataclasses.replace(job, inputs=()), directory, steps, num_before, word_type, digest)
 
 
 def write_shards(task: ShardsTask) -> list[ShardInfo]:

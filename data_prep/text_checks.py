@@ -28,25 +28,22 @@ _MAX_SHOWN_CHARACTERS = 5
 _MAX_SHOWN_LINE_LENGTH = 40
 
 # First bytes of a file, the name of their format, and the remedy.
-_KNOWN_FORMATS = tuple(
-  (re.compile(pattern, re.DOTALL), name, remedy)
-  for pattern, name, remedy in (
-    (rb"\x1f\x8b\x08", "GZIP data", "give it a name that ends in .gz"),
-    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "give it a name that ends in .bz2, or unpack it with bunzip2"),
-    (rb"\xfd7zXZ\x00", "xz data", "unpack it with unxz"),
-    (rb"\x28\xb5\x2f\xfd", "Zstandard data", "give it a name that ends in .zst, or unpack it with unzstd"),
-    (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", "unpack it with unzip (save a document or an e-book as plain text)"),
-    (
-      rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]",
-      "a Parquet file",
-      "give --text_format=parquet, or write its column of text to a .txt file",
-    ),
-    (rb"ARROW1\x00\x00", "an Arrow file", "give --text_format=datasets, or write its column of text to a .txt file"),
-    (rb"%PDF-\d\.\d", "a PDF file", "extract the text with pdftotext"),
-    (rb"\{\\rtf\d", "an RTF file", "save it as plain text"),
-    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
-    (rb".*\x00{8}", "binary data, such as an archive", "extract its text"),  # fields are filled with NUL
-  )
+_KNOWN_FORMATS = (
+  (rb"\x1f\x8b\x08", "GZIP data", "give it a name that ends in .gz"),
+  (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "give it a name that ends in .bz2, or unpack it with bunzip2"),
+  (rb"\xfd7zXZ\x00", "xz data", "unpack it with unxz"),
+  (rb"\x28\xb5\x2f\xfd", "Zstandard data", "give it a name that ends in .zst, or unpack it with unzstd"),
+  (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", "unpack it with unzip (save a document or an e-book as plain text)"),
+  (
+    rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]",
+    "a Parquet file",
+    "give --text_format=parquet, or write its column of text to a .txt file",
+  ),
+  (rb"ARROW1\x00\x00", "an Arrow file", "give --text_format=datasets, or write its column of text to a .txt file"),
+  (rb"%PDF-\d\.\d", "a PDF file", "extract the text with pdftotext"),
+  (rb"\{\\rtf\d", "an RTF file", "save it as plain text"),
+  (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
+  (rb".*\x00{8}", "binary data, such as an archive", "extract its text"),  # fields are filled with NUL
 )
 _JSON_OBJECT = re.compile(r'\[?\s*\{\s*"(?:[^"\\\n]|\\.){0,200}"\s*:')
 _WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
@@ -118,7 +115,7 @@ def check_format(path: str, head: bytes) -> None:
   `head` is its beginning, as for `check_head`. The message gives the format and the remedy.
   """
   for pattern, name, remedy in _KNOWN_FORMATS:
-    if pattern.match(head):
+    if re.match(pattern, head, re.DOTALL):
       raise UserError(f"{path}: {name}, not plain text: {remedy}")
   if head.count(0) > len(head) // 10:
     raise UserError(

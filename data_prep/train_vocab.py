@@ -41,8 +41,6 @@ FLAGS = flags.FLAGS
 _SENTENCES_ON_LINES = ReadingSettings()
 # The extensions of the files of vocabularies that are no SentencePiece models.
 _EXTENSIONS = {vocabulary.WORDPIECE: "txt", vocabulary.BYTE_LEVEL_BPE: "json"}
-# The range of character coverage that SentencePiece accepts.
-_COVERAGE_RANGE = 0.98, 1.0
 _MAX_THREADS = 1024
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
@@ -84,7 +82,7 @@ def _define_flags() -> None:
     "character_coverage",
     vocabulary.CHARACTER_COVERAGE,
     "share of the text's characters that the vocabulary must cover; the rarest characters beyond it become <unk>",
-    allowed=Range(*_COVERAGE_RANGE),
+    allowed=Range(0.98, 1.0),  # which SentencePiece accepts
   )
   define(
     "bool",
@@ -144,17 +142,13 @@ def main() -> None:
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
   extension = _EXTENSIONS.get(FLAGS.type, "model")
-  _check_other_vocabularies(f"{prefix}.{extension}")
+  # A directory has one file that records the settings of all vocabularies in it.
+  has_others = any(files.exists(files.join(folder or ".", other)) for other in NAMES if other != f"{name}.{extension}")
+  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
+    switches = {"do_lower_case": FLAGS.do_lower_case, "keep_accents": FLAGS.keep_accents}
+    recorded_settings.known_settings(f"{prefix}.{extension}", **switches)
   with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
     _train(paths, reading, prefix, lock)
-
-
-def _check_other_vocabularies(path: str) -> None:
-  """Refuses a directory whose other vocabularies were made with other settings: one file there records them for all."""
-  folder, name = os.path.split(path)
-  has_others = any(files.exists(files.join(folder or ".", other)) for other in NAMES if other != name)
-  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
-    recorded_settings.known_settings(path, do_lower_case=FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
 
 
 def _record_settings(path: str) -> None:

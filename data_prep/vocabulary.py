@@ -14,7 +14,7 @@ import string
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +124,19 @@ def train_model(
       raise UserError(
         f"--user_defined_symbols: SentencePiece reserves {_RESERVED_CHARACTER} (U+2585), as in {symbol!r}: leave it out"
       )
+  lines = (line for sentence in sentences for line in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")))
   ascii_chars = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
-  # SentencePiece rejects a character that is both required and a user-defined symbol.
-  required_chars = "".join(sorted(set(ascii_chars) - set(user_defined_symbols)))
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=_training_lines(sentences, **switches),
+      sentence_iterator=filter(None, (normalize_text(line, **switches) for line in lines)),
       model_writer=model,
       model_type=model_type,
       byte_fallback=byte_fallback,
       vocab_size=vocab_size,
       character_coverage=character_coverage,
-      required_chars=required_chars,
+      # SentencePiece rejects a character that is both required and a user-defined symbol.
+      required_chars="".join(sorted(set(ascii_chars) - set(user_defined_symbols))),
       pad_id=PAD_ID,
       unk_id=UNK_ID,
       bos_id=-1,
@@ -167,14 +167,6 @@ def _normalized_symbol(symbol: str, **switches: bool) -> str:
   if normalized != symbol:
     print(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized", file=sys.stderr)
   return normalized
-
-
-def _training_lines(sentences: Iterable[str], **switches: bool) -> Iterator[str]:
-  """Yields sentences as the trainer gets them: cut if they are long, normalized, and without blank ones."""
-  for sentence in sentences:
-    for line in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")):
-      if normalized := normalize_text(line, **switches):
-        yield normalized
 
 
 def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserError:

@@ -14,8 +14,6 @@ from albert.io.progress import Progress, log
 from albert.io.workers import WorkerPool
 from data_prep import text_files, units
 from data_prep.conversion import duplicates, parts, report
-from data_prep.conversion.duplicates import CopyTask
-from data_prep.conversion.parts import PartRecord, PartTask, SourcePiece
 from data_prep.conversion.report import ReadingReport
 from data_prep.readers import formats
 from data_prep.readers.records import FILE, TEXT, ReadingSettings
@@ -77,22 +75,22 @@ def decompress(task: GzipTask) -> dict[str, Any]:
 
 def _plan(
   inputs: Sequence[str], entries: Mapping[str, dict[str, Any]], settings: ReadingSettings, directory: str
-) -> dict[str, PartTask | None]:
+) -> dict[str, parts.PartTask | None]:
   """Plans the parts of the files with `entries`, by these and the settings alone. Short files share a part.
 
   Returns:
     Path of each text file, in order -> its task; None for an input file without an entry.
   """
-  planned: dict[str, PartTask | None] = {}
+  planned: dict[str, parts.PartTask | None] = {}
   numbers = itertools.count()  # of parts
-  group: list[SourcePiece] = []  # the pieces of the next part
+  group: list[parts.SourcePiece] = []  # the pieces of the next part
 
   def end_part() -> None:
     if group:
       name = f"text-{group[0].ordinal:08d}-{group[0].piece.start:015d}.txt"
       # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
       written_path = files.join(directory, f".{name}" if settings.drop_duplicates else name)
-      planned[files.join(directory, name)] = PartTask(tuple(group), settings, written_path, next(numbers))
+      planned[files.join(directory, name)] = parts.PartTask(tuple(group), settings, written_path, next(numbers))
       group.clear()
 
   for ordinal, path in enumerate(inputs):
@@ -105,7 +103,7 @@ def _plan(
       num_bytes = sum(source.piece.num_bytes for source in group)
       if num_bytes + piece.num_bytes > PART_BYTES or len(group) >= _MAX_PIECES:
         end_part()
-      group.append(SourcePiece(ordinal, text_format, piece, entries[path]["sha256"]))
+      group.append(parts.SourcePiece(ordinal, text_format, piece, entries[path]["sha256"]))
   end_part()
   return planned
 
@@ -174,7 +172,7 @@ def _map_files(
   return entries
 
 
-def _complete_parts(tasks: Sequence[PartTask], pool: WorkerPool) -> dict[str, PartRecord]:
+def _complete_parts(tasks: Sequence[parts.PartTask], pool: WorkerPool) -> dict[str, parts.PartRecord]:
   """Writes the parts that no earlier command has written. Returns path -> record, for all parts."""
   records = {task.path: record for task in tasks if (record := parts.load_record(task))}
   if records:
@@ -196,12 +194,12 @@ def _has_text_or_remove(path: str) -> bool:
 
 
 def _drop_duplicates(
-  all_parts: Mapping[str, PartTask], records: Mapping[str, PartRecord], pool: WorkerPool
+  all_parts: Mapping[str, parts.PartTask], records: Mapping[str, parts.PartRecord], pool: WorkerPool
 ) -> ReadingReport:
   """Copies the parts without duplicates, and returns the report without them."""
   duplicates_by_part = duplicates.find_duplicates([task.hashes_path for task in all_parts.values()])
   copy_tasks = [
-    CopyTask(task.path, path, frozenset(duplicates_by_part.get(task.number, [])), records[task.path].report)
+    duplicates.CopyTask(task.path, path, frozenset(duplicates_by_part.get(task.number, [])), records[task.path].report)
     for path, task in all_parts.items()
   ]
   reports = {copy_task.path: part_report for copy_task, part_report in pool.map(duplicates.copy_part, copy_tasks)}

@@ -53,9 +53,8 @@ def find_duplicates(paths: Sequence[str]) -> dict[int, list[int]]:
   runs = [run for block in blocks for run in block.runs]
   if not runs:
     return {}
-  copies = []
-  for ranges in group_ranges(add_sizes(blocks).num_bytes, _STEP_BYTES):
-    copies.append(_find_copies(read_sorted(runs, ranges, _WORD_TYPE)))
+  all_ranges = group_ranges(add_sizes(blocks).num_bytes, _STEP_BYTES)
+  copies = [_find_copies(read_sorted(runs, ranges, _WORD_TYPE)) for ranges in all_ranges]
   part_numbers, document_numbers = np.concatenate(copies, axis=1)
   order = np.lexsort((document_numbers, part_numbers))
   part_numbers, document_numbers = part_numbers[order], document_numbers[order]

@@ -152,6 +152,5 @@ def write_examples(writer: RecordWriter, words: np.ndarray, starts: np.ndarray, 
   """Writes packed instances as TFRecord examples. See `unpack`."""
   for first in range(0, starts.size, _BATCH_SIZE):
     batch = starts[first : first + _BATCH_SIZE]
-    features = unpack(words, batch, settings.max_seq_length, settings.max_predictions_per_seq)
-    for record in encode_batch(features):
+    for record in encode_batch(unpack(words, batch, settings.max_seq_length, settings.max_predictions_per_seq)):
       writer.write(record)

@@ -255,8 +255,7 @@ class _Cutter:
     start, end = chunks.start, chunks.end
     if settings.sentence_prediction == NONE:
       if settings.input_format == FULL_SENTENCES:  # a separator at the end is dropped
-        last_sentence_start = self.sentence_starts[self.sentences_before(end)]
-        end = np.where(self.is_separator(last_sentence_start), end - 1, end)
+        end = np.where(self.is_separator(self.sentence_starts[self.sentences_before(end)]), end - 1, end)
       pairs = truncate((start, end, end, end), settings.max_num_tokens, truncation_keys)
       return InstanceSegments(*pairs, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
@@ -326,5 +325,4 @@ def make_instances(
     # The last sentence can be paired with the one before it.
     has_text = num_words_left >= (1 if settings.input_format == SENTENCE_PAIR else settings.min_words)
     active, position = active[has_text], next_position[has_text]
-  columns = [np.concatenate(column) for column in zip(*chunks_of_steps, strict=True)]
-  return cutter.convert_chunks(_Chunks(*columns))
+  return cutter.convert_chunks(_Chunks(*(np.concatenate(column) for column in zip(*chunks_of_steps, strict=True))))

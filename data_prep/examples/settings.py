@@ -104,8 +104,7 @@ class PreparationSettings(Config):
       )
     if self.max_predictions_per_seq == 0:
       # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
-      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
-      object.__setattr__(self, "max_predictions_per_seq", derived)
+      object.__setattr__(self, "max_predictions_per_seq", math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9))
 
   def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
     """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""

@@ -13,7 +13,6 @@ from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.errors import UserError
 from albert.io import files
-from albert.io.files import expand_globs, split_globs
 from data_prep import text_files
 from data_prep.readers import lines, records, tables, wikipedia
 
@@ -92,9 +91,9 @@ def find_inputs(spec: str) -> list[str]:
     UserError: a pattern matches nothing, or a file is empty or cannot be read.
   """
   expanded: list[str] = []
-  for pattern in split_globs(spec):
+  for pattern in files.split_globs(spec):
     expanded += _files_of_directory(pattern) if files.is_dir(pattern) else [pattern]
-  return expand_globs(expanded)
+  return files.expand_globs(expanded)
 
 
 def _files_of_directory(directory: str) -> list[str]:

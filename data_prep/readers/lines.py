@@ -18,7 +18,6 @@ from albert.errors import UserError
 from albert.io import json_values
 from data_prep import text_checks, text_files, units
 from data_prep.readers import records
-from data_prep.text_files import count_line_ends, decoding_problem, open_stream, strip_line
 
 
 class SourceLine(NamedTuple):
@@ -30,12 +29,12 @@ class SourceLine(NamedTuple):
 
 def _place_getter(path: str, start: int, index: int) -> records.GetPlace:
   """Returns a function that returns the place, such as "line 3", of line `index` after byte `start` of a file."""
-  return lambda: f"line {count_line_ends(path, start) + index + 1}"
+  return lambda: f"line {text_files.count_line_ends(path, start) + index + 1}"
 
 
 def read_lines(piece: records.Piece) -> Iterator[SourceLine]:
   """Reads the lines that begin in a piece."""
-  with open_stream(piece.path) as stream:
+  with text_files.open_stream(piece.path) as stream:
     position = piece.start
     if position:
       # The piece may begin inside a line. It begins with a line if the byte before it is a line end.
@@ -86,7 +85,7 @@ def _read_text(piece: records.Piece, settings: records.ReadingSettings) -> Itera
 def _is_blank(line: SourceLine) -> bool:
   content = line.content.strip()
   may_be_space = not content or not ord("!") <= content[0] < 128
-  return may_be_space and not strip_line(content.decode("utf-8", "replace"))
+  return may_be_space and not text_files.strip_line(content.decode("utf-8", "replace"))
 
 
 def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
@@ -95,7 +94,7 @@ def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
     try:
       yield content.decode("utf-8")
     except UnicodeDecodeError as error:
-      raise records.BadRecordError(get_place(), decoding_problem(content, error)) from error
+      raise records.BadRecordError(get_place(), text_files.decoding_problem(content, error)) from error
 
 
 _MAX_SHOWN_FIELDS = 8
@@ -138,7 +137,7 @@ def _parse_text(line: bytes, field: str) -> str | None:
     try:
       line.decode("utf-8")
     except UnicodeDecodeError as decoding_error:
-      reason = decoding_problem(line, decoding_error)
+      reason = text_files.decoding_problem(line, decoding_error)
     raise ValueError(reason) from None
 
 
@@ -164,7 +163,7 @@ def _read_articles(piece: records.Piece, settings: records.ReadingSettings) -> I
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      yield records.BadRecord(get_article_place or get_place, decoding_problem(line, error))
+      yield records.BadRecord(get_article_place or get_place, text_files.decoding_problem(line, error))
       get_article_place = None
       continue
     if get_article_place is None and text.startswith("{"):
@@ -187,7 +186,7 @@ def _read_articles(piece: records.Piece, settings: records.ReadingSettings) -> I
 def _to_document(get_place: records.GetPlace, article_lines: list[str], title: str) -> records.SourceDocument:
   """Makes a document of an article. Entities become characters; a first line that is the title is left out."""
   lines = list(map(html.unescape, article_lines))
-  return records.SourceDocument(get_place, lines[1:] if lines and strip_line(lines[0]) == title else lines)
+  return records.SourceDocument(get_place, lines[1:] if lines and text_files.strip_line(lines[0]) == title else lines)
 
 
 def _read_json(line: bytes, get_place: records.GetPlace, field: str) -> records.Record:

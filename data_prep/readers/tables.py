@@ -74,8 +74,7 @@ def _plan_parquet(path: str, settings: ReadingSettings, unit_bytes: int) -> Iter
 def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   with _open_parquet(piece.path, settings) as file:
     num_rows_before = sum(file.metadata.row_group(n).num_rows for n in range(piece.start))
-    row_groups = list(range(piece.start, piece.end))
-    batches = file.iter_batches(_BATCH_ROWS, row_groups, columns=[settings.text_field])
+    batches = file.iter_batches(_BATCH_ROWS, list(range(piece.start, piece.end)), columns=[settings.text_field])
     checked = _checked_batches(piece.path, batches, settings.text_field)
     yield from _read_rows(checked, num_rows_before, settings.text_field)
 

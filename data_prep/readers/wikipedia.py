@@ -164,13 +164,11 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> records.Record:
     return records.DroppedRecord(get_place, "not an article")
   if element.find("redirect") is not None:
     return records.DroppedRecord(get_place, "redirect")
-  revisions = element.findall("revision") or [element]
-  revision = revisions[-1]
+  revision = (element.findall("revision") or [element])[-1]
   if revision.findtext("model", "wikitext") != "wikitext":
     return records.DroppedRecord(get_place, "not an article")
-  text = revision.findtext("text") or ""
   try:
-    paragraphs, left_out = wikitext.parse(text, namespaces)
+    paragraphs, left_out = wikitext.parse(revision.findtext("text") or "", namespaces)
   except MemoryError:
     raise
   except Exception as error:

@@ -187,16 +187,12 @@ def parse(text: str, namespaces: frozenset[str]) -> tuple[list[str], dict[str, i
     stripped = line.strip()
     if stripped.startswith(_MARK) or _UNCLOSED_MARKUP.match(stripped):
       continue
-    if cleaned := _clean(stripped):
+    # Templates and links that were left out have left traces, such as empty parentheses.
+    cleaned = _PUNCTUATION_AFTER_PARENTHESIS.sub("(", _EMPTY_PARENTHESES.sub("", stripped.replace(_MARK, " ")))
+    cleaned = _SPACE_BEFORE_PUNCTUATION.sub("", _SPACES.sub(" ", cleaned)).strip()
+    if any(character.isalnum() for character in cleaned):
       paragraphs.append(cleaned)
   return paragraphs, extraction.left_out
-
-
-def _clean(line: str) -> str:
-  """Removes traces of templates and links that were left out, such as empty parentheses. "" if no word remains."""
-  line = _PUNCTUATION_AFTER_PARENTHESIS.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
-  line = _SPACE_BEFORE_PUNCTUATION.sub("", _SPACES.sub(" ", line)).strip()
-  return line if any(character.isalnum() for character in line) else ""
 
 
 class _Extraction:
@@ -233,9 +229,8 @@ class _Extraction:
   def _link(self, node: Any) -> Iterator[str]:
     target = str(node.title).strip()
     prefix = target.partition(":")[0].strip().lower().replace("_", " ")
-    has_prefix = ":" in target and not target.startswith(":")
     is_left_out = prefix in self._namespaces or _INTERLANGUAGE.match(target) or _MEDIA_FILE.search(target)
-    if has_prefix and is_left_out:
+    if ":" in target and not target.startswith(":") and is_left_out:
       self._leave_out("images and categories")
     elif node.text is None:
       yield target.lstrip(":").partition("#")[0] or target

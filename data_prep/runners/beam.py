@@ -135,17 +135,13 @@ class BeamPool:
       return
     pipeline = make_pipeline(self._flags)
     result_file = self._result_file  # the step below is sent to workers, without this object
-
-    def write_results(results: list[tuple[int, Any]]) -> None:
-      files.write_atomically(result_file, msgspec.msgpack.encode(results))
-
     _ = (
       pipeline
       | "Items" >> beam.Create(list(enumerate(all_items)))
       | "Spread" >> beam.Reshuffle()
       | "Call" >> beam.ParDo(self._step(function))
       | "List" >> beam.combiners.ToList()
-      | "Write results" >> beam.Map(write_results)
+      | "Write results" >> beam.Map(lambda pairs: files.write_atomically(result_file, msgspec.msgpack.encode(pairs)))
     )
     result_type = typing.get_type_hints(function)["return"]
     results = sorted(_run_pipeline(pipeline, result_file, result_type), key=lambda result: result[0])
