@@ -23,9 +23,7 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
-from albert.io.files import matching_paths, split_globs
-from albert.runs import output_files
-from albert.runs.logs import print_metrics
+from albert.runs import logs, output_files
 from albert.tasks import registry
 
 # Settings of the task that must be the same in all runs.
@@ -92,13 +90,12 @@ def main() -> None:
   """Runs the command: averages the runs, writes the files and prints the metrics."""
   flag_values = flags.FLAGS
   run_dirs: list[str] = []
-  for pattern in split_globs(flag_values.inputs):
-    matches = matching_paths(pattern)
+  for pattern in files.split_globs(flag_values.inputs):
+    matches = files.matching_paths(pattern)
     if not matches:
       raise UserError(f"--inputs: {pattern} does not exist")
     run_dirs += matches
-  metrics = ensemble_runs(run_dirs, flag_values.output_dir)
-  print_metrics(metrics)
+  logs.print_metrics(ensemble_runs(run_dirs, flag_values.output_dir))
   print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")
 
 

@@ -21,13 +21,12 @@ import os
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.command_flags import Range
 from albert.config.model import ModelConfig
 from albert.config.recipes import Recipe
 from albert.config.run import TrainConfig
@@ -124,8 +123,7 @@ def make_benchmark(name: str, task: DownstreamTask) -> Benchmark:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskPlan:
+class TaskPlan(NamedTuple):
   """The commands of a task.
 
   Attributes:
@@ -316,7 +314,7 @@ def define_flags() -> None:
     "runs",
   )
   num_runs_help = "seeds of each task; with more than one also an ensemble"
-  command_flags.define("int", "num_runs", 5, num_runs_help, allowed=Range(1))
+  command_flags.define("int", "num_runs", 5, num_runs_help, allowed=command_flags.Range(1))
 
 
 def read_model(init_checkpoint: str) -> ModelConfig:
@@ -336,11 +334,10 @@ def main() -> None:
   tasks = given_tasks(tuple(GLUE_TASKS), predicts=True)
   if not tasks:
     raise UserError("no task: give --glue_dir, --squad_v1, --squad_v2 or --race_dir")
-  checkpoint = values.init_checkpoint
   plan = LeaderboardPlan(
     [make_benchmark(name, task) for name, task in tasks.items()],
-    init_checkpoint=files.absolute(checkpoint),
-    model=read_model(checkpoint),
+    init_checkpoint=files.absolute(values.init_checkpoint),
+    model=read_model(values.init_checkpoint),
     scale=catalog.read_scale(values.scale),
     output_dir=os.path.abspath(values.output_dir),
     num_runs=values.num_runs,
@@ -353,7 +350,7 @@ def main() -> None:
     return
   with runner.refuse_full_disk(values.output_dir):
     rows = runner.run_plan(plan)
-    table = format_table(plan, rows, checkpoint)
+    table = format_table(plan, rows, values.init_checkpoint)
     files.write_atomically(files.join(plan.directory, TABLE_FILE), table)
     paths = write_submission(plan)
   print(table, end="")

@@ -63,10 +63,9 @@ def encode(
     >>> print(vectors.shape[0], vectors.dtype)
     2 float32
   """
-  text_encoder = TextEncoder(
+  return TextEncoder(
     encoder, tokenizer=tokenizer, pooling=pooling, max_length=max_length, batch_size=batch_size
-  )
-  return text_encoder.encode(texts)
+  ).encode(texts)
 
 
 class TextEncoder:
@@ -119,8 +118,7 @@ class TextEncoder:
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
     embed = self._traced_embed or self._embed
     if self._traced_embed is None and len(longest_first) > _MAX_UNTRACED_BATCHES * self._batch_size:
-      any_size = tf.TensorSpec([None, None], tf.int32)
-      signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), any_size)
+      signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.TensorSpec([None, None], tf.int32))
       self._traced_embed = embed = tf.function(self._embed, input_signature=[signature])
     for batch_start in range(0, len(longest_first), self._batch_size):
       text_indices = longest_first[batch_start : batch_start + self._batch_size]

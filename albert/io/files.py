@@ -389,11 +389,6 @@ def staging_path(path: str) -> str:
   return join(directory, staging) if directory else staging
 
 
-def is_staging_name(name: str) -> bool:
-  """Whether `staging_path` made this name."""
-  return local_files.STAGING_NAME.match(name) is not None
-
-
 def remove_leftovers(directory: str) -> None:
   """Deletes staging files and directories whose writers have ended.
 

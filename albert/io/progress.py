@@ -69,18 +69,15 @@ class Progress:
     line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration} ({speed}){remaining}"
     print(line, file=sys.stderr, flush=True)
 
-  def close(self) -> None:
-    """Prints the final state; leaving the context calls it."""
-    if self._bar is not None:
-      self._bar.close()
-    else:
-      self._print_line()
-
   def __enter__(self) -> Progress:
     return self
 
   def __exit__(self, *error: object) -> None:
-    self.close()
+    """Prints the final state."""
+    if self._bar is not None:
+      self._bar.close()
+    else:
+      self._print_line()
 
 
 @contextlib.contextmanager

@@ -52,19 +52,17 @@ class ExportedModel:
   """
 
   def __init__(self, path: str):
-    directory = newest_version(path.rstrip("/") or "/")
-    if not files.exists(files.join(directory, DESCRIPTION)):
+    self.directory = newest_version(path.rstrip("/") or "/")
+    if not files.exists(files.join(self.directory, DESCRIPTION)):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
-    self.directory = directory
-    self.description = read_description(directory)
-    tf = import_tensorflow()
+    self.description = read_description(self.directory)
+    self._tf = import_tensorflow()
     try:
-      with files.tensorflow_path(directory) as readable_directory:
-        self._loaded = tf.saved_model.load(readable_directory)  # the signature needs it
+      with files.tensorflow_path(self.directory) as readable_directory:
+        self._loaded = self._tf.saved_model.load(readable_directory)  # the signature needs it
       self._signature = self._loaded.signatures[TEXT_SIGNATURE]
     except Exception as error:
       raise UserError(f"--model={path}: does not load ({_one_line(error)}): {EXPORT_AGAIN}") from error
-    self._tf = tf
 
   def describe_origin(self) -> str:
     """Names the directory and the task of the model, and its checkpoint and step if the export recorded them."""

@@ -185,9 +185,8 @@ def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence
 
 
 def _format_results(runs: Sequence[RunRecord]) -> str:
-  results = [flatten(run.results) for run in runs]
   header = [output_files.EVAL_RESULTS, *(_format_run_name(index, run) for index, run in enumerate(runs))]
-  rows = _format_values(results)
+  rows = _format_values([flatten(run.results) for run in runs])
   return _format_table(header, rows) if rows else ""
 
 

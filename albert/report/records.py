@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert.errors import UserError
 from albert.io import files
@@ -24,8 +23,7 @@ _RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRI
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # instead of the csv module's 131,072
 
 
-@dataclasses.dataclass(frozen=True)
-class ExampleTable:
+class ExampleTable(NamedTuple):
   """The first rows of a file of predictions, mistakes or scores of classes.
 
   Attributes:
@@ -39,8 +37,7 @@ class ExampleTable:
   rows: Sequence[Sequence[str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class RunRecord:
+class RunRecord(NamedTuple):
   """The files of one run.
 
   Attributes:
@@ -99,9 +96,8 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
       raise UserError(f"{path} is given twice: give each run once")
     real_paths.add(real_path)
   names = _shortest_unique_names([*run_paths, *summaries])
-  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
-  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
-  return runs, dict(zip(group_names, summaries.values(), strict=True))
+  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, names, strict=False)]
+  return runs, dict(zip(names[len(runs) :], summaries.values(), strict=True))
 
 
 def _shortest_unique_names(paths: Sequence[str]) -> list[str]:

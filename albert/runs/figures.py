@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import warnings
@@ -78,8 +77,7 @@ def _render(figure: Figure, **options: Any) -> bytes:
   return image.getvalue()
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
   """A curve of a panel.
 
   Attributes:
@@ -155,7 +153,8 @@ def collect_panels(runs: Sequence[RunLogs]) -> tuple[dict[str, list[Curve]], dic
     for kind, lines in (("training", run.metrics), ("evaluation", run.evaluations)):
       is_evaluation = kind == "evaluation"
       for name in dict.fromkeys(name for line in lines for name in line):
-        points = sorted({line["step"]: _as_float(line[name]) for line in lines if name in line}.items())
+        values = {line["step"]: line[name] for line in lines if name in line}
+        points = sorted((step, float(value) if is_drawable(value) else math.nan) for step, value in values.items())
         if name in ("step", logs.STAGE_KEY) or all(math.isnan(value) for _, value in points):
           continue
         if guess := next((end for end in _GUESSES if name.endswith(end)), ""):
@@ -183,11 +182,6 @@ def _rank(name: str, *, has_guess: bool) -> int:
   if has_guess or name.endswith("accuracy"):
     return 1
   return 2 if name == "learning_rate" else 4 if name in _LAST_METRICS else 3
-
-
-def _as_float(value: Any) -> float:
-  """Converts a value to float. What cannot be drawn becomes NaN."""
-  return float(value) if is_drawable(value) else math.nan
 
 
 def draw_panels(

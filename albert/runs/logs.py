@@ -62,12 +62,11 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
   schema = msgspec.defstruct("Line", [(key, key_type)])
   parsed_lines = []
   for number, line in enumerate(lines, start=1):
-    is_last = number == len(lines)  # no newline follows the line: it is empty, or the process was killed
     try:
       values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
       json_values.convert(f"{path}, line {number}", values, schema, "delete the line")
     except UserError:
-      if is_last:
+      if number == len(lines):  # no newline follows the line: it is empty, or the process was killed
         break
       raise
     parsed_lines.append(values)
@@ -90,8 +89,7 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
 
 def lines_with_speed(run: str) -> list[dict[str, Any]]:
   """Returns the lines of metrics.jsonl in the output_dir of a run that have a speed."""
-  lines = read_metrics(run)
-  return [line for line in lines if isinstance(line.get("examples_per_second"), int | float)]
+  return [line for line in read_metrics(run) if isinstance(line.get("examples_per_second"), int | float)]
 
 
 def median_speed(lines: Sequence[Mapping[str, Any]]) -> float:
@@ -121,9 +119,8 @@ def training_seconds(run: str) -> float:
   for number, stage in enumerate(config.get("stages") or [whole_run], start=1):
     # A stage that is too short to be logged has the speed of the whole run.
     of_stage = [line for line in lines if line.get(STAGE_KEY, number) == number] or lines
-    speed = median_speed(of_stage)
     steps = max(0, min(stage["last_step"], num_steps) - stage["first_step"])  # the run may have stopped early
-    seconds += steps * float(stage["train_batch_size"]) / speed
+    seconds += steps * float(stage["train_batch_size"]) / median_speed(of_stage)
   return seconds
 
 

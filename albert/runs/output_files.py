@@ -194,9 +194,8 @@ def _check_content(directory: str, path: str, config: Mapping[str, Any], content
   if recorded_sha256 == content.sha256:
     return
   difference = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
-  list_path = files.join(directory, TRAINING_DATA)
   with contextlib.suppress(UserError):  # without this list, or if it is damaged, the message has less detail
-    recorded_content = files.read_json(list_path, DataContent)
+    recorded_content = files.read_json(files.join(directory, TRAINING_DATA), DataContent)
     if recorded_content.sha256 == recorded_sha256:
       difference = content.difference(recorded_content)
   raise UserError(

@@ -18,7 +18,7 @@ import pytest
 
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import files, local_files
 from albert.runs.directory_lock import DirectoryLock
 from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
@@ -268,7 +268,7 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   assert "same command" in str(caught.value)
   (workspace,) = (tmp_path / "out").glob(".preparation-*")
   assert len(list(workspace.glob("*.block"))) >= 2
-  assert not [path for path in workspace.iterdir() if files.is_staging_name(path.name)]
+  assert not [path for path in workspace.iterdir() if local_files.STAGING_NAME.match(path.name)]
   times_of_complete_shards = get_shard_times(tmp_path / "out")
   assert len(times_of_complete_shards) == (2 if file_prefix == "pretraining-" else 0)
   capsys.readouterr()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.io import files
+from albert.io import local_files
 
 # The fields of a log that depend on the speed or the time of a run.
 _TIME_FIELDS = ("examples_per_second", "seconds", "time")
@@ -24,7 +24,8 @@ _NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png"}
 
 def leftovers(directory: Path) -> list[str]:
   """Lists staging files, staging directories and lock files anywhere below `directory`."""
-  paths = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name.endswith(".lock"))
+  matches = local_files.STAGING_NAME.match
+  paths = (path for path in directory.rglob("*") if matches(path.name) or path.name.endswith(".lock"))
   return sorted(str(path.relative_to(directory)) for path in paths)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.io import files
+from albert.io import files, local_files
 from data_prep.conversion import convert
 from data_prep.create_pretraining_data import prepare
 from data_prep.split_text import split_files
@@ -116,7 +116,7 @@ def test_a_killed_process_keeps_its_parts(
       os._exit(1)
   _, status = os.waitpid(pid, 0)
   assert os.WTERMSIG(status) == signal.SIGKILL
-  assert any(files.is_staging_name(path.name) for path in out.iterdir())
+  assert any(local_files.STAGING_NAME.match(path.name) for path in out.iterdir())
   capsys.readouterr()
   resumed = split_files(inputs, settings, str(out))
   assert capsys.readouterr().out.startswith("kept 2 of ")

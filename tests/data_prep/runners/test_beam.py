@@ -11,7 +11,7 @@ import pytest
 
 from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import local_files
 from data_prep import blocks, shards
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
@@ -63,7 +63,7 @@ def test_commands_do_not_share_their_results(tmp_path, spm_model):
   job = make_job(tmp_path, "beam", [], spm_model)
   paths = {beam_runner.BeamPool(job, blocks.start_worker, (job.settings, spm_model))._result_file for _ in range(2)}
   assert len(paths) == 2
-  assert all(files.is_staging_name(Path(path).name) for path in paths)
+  assert all(local_files.STAGING_NAME.match(Path(path).name) for path in paths)
 
 
 def fail(task: shards.ShardsTask) -> list[ShardInfo]:
