@@ -26,8 +26,7 @@ from albert.runs.logs import print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
-from albert.training.devices import check_memory
-from albert.training.distribution import Cluster, check_batches
+from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import ModelWeights, computing_in, deterministic_ops
 from albert.training.run import (

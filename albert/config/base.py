@@ -181,6 +181,11 @@ def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
+def option_like(cls: type[Config], name: str) -> Any:
+  """Declares a field with the range and the text of another config's field. Its default is None."""
+  return dataclasses.field(default=None, metadata=option_fields(cls)[name].metadata)
+
+
 def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "", **options: Any) -> None:
   """Defines the absl flag of a field.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -440,3 +441,29 @@ def training_addresses(train: TrainConfig) -> list[str]:
       "variable TF_CONFIG; it is not set"
     )
   return addresses
+
+
+def stage_name(index: int, num_stages: int) -> str:
+  """Returns the name of a stage in messages, such as "stage 1 of 2" for index 0."""
+  return f"stage {index + 1} of {num_stages}"
+
+
+def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple[int, int]]:
+  """Returns the number of steps before each stage, and the number at its end.
+
+  Args:
+    shares: `until` of each stage.
+    num_train_steps: the steps of the whole run.
+  Raises:
+    UserError: a stage has no step.
+  """
+  steps: list[tuple[int, int]] = []
+  for index, share in enumerate(shares):
+    first_step, last_step = steps[-1][1] if steps else 0, round(share * num_train_steps)
+    if last_step <= first_step:
+      raise UserError(
+        f"stages, {stage_name(index, len(shares))}: until {share:g} of {num_train_steps} steps is step {last_step}, "
+        "where the stage before it ends: give the stage a larger share, or more --num_train_steps"
+      )
+    steps.append((first_step, last_step))
+  return steps

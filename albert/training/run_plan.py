@@ -17,16 +17,14 @@ import tensorflow as tf
 
 from albert.config.command_flags import INT32_MAX
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, stage_name, steps_of_stages
 from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.io.text import counted
 from albert.tasks.base import TrainingStage
-from albert.tasks.pretraining.flags import stage_name, steps_of_stages
 from albert.training import distribution
-from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1
@@ -154,8 +152,8 @@ def plan_run(config: RunConfig) -> RunPlan:
   strategy = distribution.make_strategy(config.train)
   input_parts = resolve_input_parts(config.train.input_parts, distribution.num_hosts(strategy))
   precision = resolve_precision(config.train.precision, strategy)
-  facts = GpuFacts() if isinstance(strategy, tf.distribute.TPUStrategy) else find_gpu_facts()
-  if not tf.config.list_logical_devices("GPU") and (warning := unused_gpu_warning(facts)):
+  facts = distribution.GpuFacts() if isinstance(strategy, tf.distribute.TPUStrategy) else distribution.find_gpu_facts()
+  if not tf.config.list_logical_devices("GPU") and (warning := distribution.unused_gpu_warning(facts)):
     log(warning)
   return RunPlan(
     config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
@@ -163,7 +161,7 @@ def plan_run(config: RunConfig) -> RunPlan:
     precision=precision,
     evaluation_precision=resolve_evaluation_precision(config, precision, strategy),
     deterministic=resolve_deterministic(config.train.deterministic),
-    devices=describe_devices(strategy, precision, facts),
+    devices=distribution.describe_devices(strategy, precision, facts),
   )
 
 

@@ -88,5 +88,5 @@ def test_settings_that_are_neither_true_nor_false_are_refused(spm_model: str, tm
   exported = write_exported_model(tmp_path / "1", spm_model)
   settings = exported / "assets.extra" / "servable.json"
   settings.write_text('{"do_lower_case": 1}')
-  with pytest.raises(UserError, match=r"servable\.json: \$\.do_lower_case must be true or false, it is 1: restore"):
+  with pytest.raises(UserError, match=r"servable\.json: do_lower_case must be true or false, it is 1: restore"):
     Tokenizer.from_pretrained(exported)

@@ -206,7 +206,7 @@ ALLOWED = {
   "albert/tokenization/graph.py": {"from_config"},
   "albert/tokenization/tokenizer.py": {"from_config", "resolve_name"},
   # Tries whether CUDA's libraries can be opened, as TensorFlow does.
-  "albert/training/devices.py": {"ctypes"},
+  "albert/training/distribution.py": {"ctypes"},
 }
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import RunConfig, TrainConfig
 from albert.errors import UserError
-from albert.training import devices, run_plan
-from albert.training.devices import Gpu, GpuFacts, check_memory, describe_devices, unused_gpu_warning
+from albert.training import distribution, run_plan
+from albert.training.distribution import Gpu, GpuFacts, check_memory, describe_devices, unused_gpu_warning
 from tests.training.test_distribution import FakeStrategy
 
 A100 = Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960)
@@ -52,12 +52,12 @@ def test_the_facts_come_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monk
   program.chmod(0o755)
   monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
   monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-  facts = devices.find_gpu_facts()
+  facts = distribution.find_gpu_facts()
   assert facts.gpus == [Gpu(name="Tesla T4", memory_mib=15360), Gpu(name="Tesla T4")]
   assert (facts.driver_version, facts.visible_devices) == ("470.82.01", "1")
   assert facts.built_with_cuda == tf.test.is_built_with_cuda()
   program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2\nexit 9\n")
-  assert devices._ask_nvidia_smi() == ([], "")
+  assert distribution._ask_nvidia_smi() == ([], "")
 
 
 def set_memory(monkeypatch: pytest.MonkeyPatch, *, mebibytes: int) -> None:
@@ -96,7 +96,7 @@ def test_the_line_of_a_run_names_devices_memory_and_precision(monkeypatch: pytes
 def test_a_run_plan_reports_a_gpu_that_is_not_used(
   monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  monkeypatch.setattr(run_plan, "find_gpu_facts", lambda: dataclasses.replace(FACTS, built_with_cuda=False))
+  monkeypatch.setattr(distribution, "find_gpu_facts", lambda: dataclasses.replace(FACTS, built_with_cuda=False))
   plan = run_plan.plan_run(RunConfig(output_dir="x", train=TrainConfig(precision="float32")))
   assert "is not used: this TensorFlow was built without CUDA: install" in capsys.readouterr().err
   assert plan.devices.startswith("device: CPU, ")

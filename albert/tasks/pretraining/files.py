@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert.config.model import ModelConfig
-from albert.config.run import TrainConfig
+from albert.config.run import TrainConfig, stage_name, steps_of_stages
 from albert.data import schema
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
 from albert.data.manifest import Manifest
@@ -316,7 +316,7 @@ class PretrainingData:
         data = PretrainingData(model_config, config_of_stage, (self._vocab_sha256, self._vocab_kind))
         _ = data.training_shards
       except UserError as error:
-        raise UserError(f"{flags.stage_name(index, len(self.stages))}: {error}") from error
+        raise UserError(f"{stage_name(index, len(self.stages))}: {error}") from error
       checked.append((stage, data))
     return checked
 
@@ -411,14 +411,14 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   if train.num_train_epochs:  # the number of steps depends on the number of examples
     steps = [f"up to {share:.4g} of the steps" for share in shares]
   else:
-    steps = [f"steps {first + 1:,} to {last:,}" for first, last in flags.steps_of_stages(shares, train.num_train_steps)]
+    steps = [f"steps {first + 1:,} to {last:,}" for first, last in steps_of_stages(shares, train.num_train_steps)]
   lines = []
   for index, stage in enumerate(stages):
     shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
     length = "the shards' length" if files.is_remote(shards) else f"{read_form(shards).max_seq_length} tokens"
     depth, full_depth = stage.num_hidden_layers or model_config.num_hidden_layers, model_config.num_hidden_layers
     lines.append(
-      f"{flags.stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
+      f"{stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
       f"{stage.train_batch_size or train.train_batch_size} examples per step"
     )
   return lines

@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.config.base import DATA, TRAINING, Config, from_dict, option, option_fields
+from albert.config.base import DATA, TRAINING, Config, from_dict, option, option_fields, option_like
 from albert.config.model import ModelConfig
-from albert.config.run import TrainConfig
+from albert.config.run import TrainConfig, stage_name
 from albert.errors import UserError
 from albert.io import json_text, json_values
 
@@ -103,11 +103,6 @@ class PretrainingConfig(Config):
 _STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 
-def _setting_of(config_class: type[Config], name: str) -> Any:
-  """Declares a setting of a stage, which has the range of a field of a config. None: the value of the run."""
-  return dataclasses.field(default=None, metadata=option_fields(config_class)[name].metadata)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage(Config):
   """A part of the steps of a run, and its settings. A setting that is None has the value of the run.
@@ -122,12 +117,12 @@ class Stage(Config):
   """
 
   until: float = option(0.0, "", above=0, maximum=1)
-  num_hidden_layers: int | None = _setting_of(ModelConfig, "num_hidden_layers")
-  hidden_dropout_prob: float | None = _setting_of(ModelConfig, "hidden_dropout_prob")
-  attention_probs_dropout_prob: float | None = _setting_of(ModelConfig, "attention_probs_dropout_prob")
-  train_batch_size: int | None = _setting_of(TrainConfig, "train_batch_size")
-  input_file: str | None = _setting_of(PretrainingConfig, "input_file")
-  masked_lm_prob: float | None = _setting_of(PretrainingConfig, "masked_lm_prob")
+  num_hidden_layers: int | None = option_like(ModelConfig, "num_hidden_layers")
+  hidden_dropout_prob: float | None = option_like(ModelConfig, "hidden_dropout_prob")
+  attention_probs_dropout_prob: float | None = option_like(ModelConfig, "attention_probs_dropout_prob")
+  train_batch_size: int | None = option_like(TrainConfig, "train_batch_size")
+  input_file: str | None = option_like(PretrainingConfig, "input_file")
+  masked_lm_prob: float | None = option_like(PretrainingConfig, "masked_lm_prob")
 
   def fields_of(self, config_class: type[Config]) -> dict[str, Any]:
     """Returns name -> value of the settings of this stage that are fields of a config."""
@@ -138,11 +133,6 @@ class Stage(Config):
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
   """Converts a list of stages, as a recipe or a Python call contains it, to a value of the flag --stages."""
   return json_text.dumps(stages, ensure_ascii=False)
-
-
-def stage_name(index: int, num_stages: int) -> str:
-  """Returns the name of a stage in messages, such as "stage 1 of 2" for index 0."""
-  return f"stage {index + 1} of {num_stages}"
 
 
 def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, ...]:
@@ -202,27 +192,6 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
       "or remove input_file from a stage"
     )
   return tuple(stages)
-
-
-def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple[int, int]]:
-  """Returns the number of steps before each stage, and the number at its end.
-
-  Args:
-    shares: `until` of each stage.
-    num_train_steps: the steps of the whole run.
-  Raises:
-    UserError: a stage has no step.
-  """
-  steps: list[tuple[int, int]] = []
-  for index, share in enumerate(shares):
-    first_step, last_step = steps[-1][1] if steps else 0, round(share * num_train_steps)
-    if last_step <= first_step:
-      raise UserError(
-        f"stages, {stage_name(index, len(shares))}: until {share:g} of {num_train_steps} steps is step {last_step}, "
-        "where the stage before it ends: give the stage a larger share, or more --num_train_steps"
-      )
-    steps.append((first_step, last_step))
-  return steps
 
 
 def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> str:
