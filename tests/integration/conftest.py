@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from albert.experiments import runner
 from albert.experiments.runner import Command
+from tests.script_flags import script_flags
 from tests.torture.workplace import Finished, Workplace
+
+
+def script_fixture(task_name: str) -> Any:
+  """Returns a fixture that defines the flags of a task's script for all tests of a module."""
+
+  @pytest.fixture(scope="module", autouse=True)
+  def defined_flags(all_steps_eager: None) -> Iterator[None]:
+    with script_flags(task_name):
+      yield
+
+  return defined_flags
 
 
 def run_eagerly() -> None:

@@ -120,7 +120,6 @@ def read_request(directory: Path) -> None:
 
 
 def make_workspace(directory: Path) -> Workspace:
-  """Makes the workspace of a job of data preparation."""
   job = Job(inputs=("a.txt",), output_dir=str(directory), spm_model_file="m", settings=PreparationSettings())
   workspace = Workspace(job, "ab")
   workspace.path = str(directory)

@@ -34,8 +34,6 @@ _SENTENCES_PER_DOCUMENT = 8
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-  """Texts of a kind of vocabulary."""
-
   words: tuple[Sequence[str], Sequence[str], Sequence[str]]
   space: str
   end: str

@@ -10,17 +10,14 @@ from typing import NamedTuple
 import pytest
 
 from albert.errors import UserError
+from tests.integration.conftest import script_fixture
 from tests.run_outputs import read_json, read_json_lines
-from tests.script_flags import run_script, script_flags
+from tests.script_flags import run_script
 from tests.synthetic import TINY_MODEL_FLAGS, write_manifest, write_shards
 
+_defined_flags = script_fixture("pretraining")
+
 TRAIN_FLAGS = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--log_every_steps=2"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _defined_flags(all_steps_eager: None):
-  with script_flags("pretraining"):
-    yield
 
 
 @pytest.fixture
@@ -35,7 +32,6 @@ def run(*argv: str) -> None:
 
 
 def write_shards_manifest(shards: Path, **manifest_fields: object) -> None:
-  """Writes the manifest of the fixture's shards."""
   paths = sorted(map(str, shards.iterdir()))
   write_manifest(shards, paths, [12, 9], settings={"sentence_prediction": "sop"}, **manifest_fields)
 
@@ -123,16 +119,12 @@ def truncate(shards: Path) -> None:
   path.write_bytes(path.read_bytes()[:-5])
 
 
-def leave_unchanged(shards: Path) -> None:
-  """For errors that are only in the flags."""
-
-
 class BadInput(NamedTuple):
   """Flags with a part of their error; {shards} stands for the folder of the shards, which `prepare` gets, too."""
 
   flags: list[str]
   message: str
-  prepare: Callable[[Path], object] = leave_unchanged
+  prepare: Callable[[Path], object] = lambda shards: None  # for errors that are only in the flags
 
 
 TRAIN_ON_SHARDS = ["--do_train", "--input_file={shards}/*"]

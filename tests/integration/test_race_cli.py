@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albert.errors import UserError
+from tests.integration.conftest import script_fixture
 from tests.run_outputs import read_json, read_tsv
-from tests.script_flags import from_scratch_flags, run_script, script_flags
+from tests.script_flags import from_scratch_flags, run_script
 from tests.tasks.race.folders import write_made_up_race
 
+_defined_flags = script_fixture("race")
+
 STEPS = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _defined_flags(all_steps_eager: None) -> Iterator[None]:
-  with script_flags("race"):
-    yield
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
-  """The flags of a short run of a small model from random weights."""
   return [
     *from_scratch_flags(spm_model),
     "--max_position_embeddings=64",
@@ -52,7 +47,6 @@ def run(*argv: str) -> None:
 
 
 def accuracy(prediction_rows: list[dict[str, str]]) -> float:
-  """Computes the accuracy of the rows of a predictions file."""
   return float(np.mean([row["label"] == row["prediction"] for row in prediction_rows]))
 
 

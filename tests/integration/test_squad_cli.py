@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,20 +16,17 @@ from albert.export.checkpoint import open_checkpoint, select_form
 from albert.metrics import squad
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.golden.make_tiny_albert import random_weights
+from tests.integration.conftest import script_fixture
 from tests.run_outputs import read_checkpoint, read_json, read_json_lines
-from tests.script_flags import from_scratch_flags, run_script, script_flags
+from tests.script_flags import from_scratch_flags, run_script
 from tests.synthetic import TINY_MODEL
 from tests.tasks.squad.question_files import write_made_up_squad, write_squad
+
+_defined_flags = script_fixture("squad")
 
 STEPS = 4
 V2 = "--version_2_with_negative"
 ONE_STEP = ["--num_train_steps=1", "--num_warmup_steps=0"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _defined_flags(all_steps_eager: None) -> Iterator[None]:
-  with script_flags("squad"):
-    yield
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +43,6 @@ def question_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
-  """The flags of a short run of a small model from random weights."""
   return [
     *from_scratch_flags(spm_model),
     "--max_position_embeddings=64",
@@ -180,9 +175,4 @@ def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
     "warning: 2 of 11 answers (train) are not whole tokens of a window: 1 are learned as the tokens they touch, 1 are "
     f"longer than a window and not learned: cut 'captai' as 'captain', long {context!r}; all of them are in {list_file}"
   ) in capsys.readouterr().err
-  rows = [line.split("\t") for line in list_file.read_text().splitlines()]
-  assert rows == [
-    ["id", "answer_start", "answer", "labelled", "question"],
-    ["cut", "4", "captai", "captain", "who?"],
-    ["long", "0", context, "", "what?"],
-  ]
+  assert [line.partition("\t")[0] for line in list_file.read_text().splitlines()] == ["id", "cut", "long"]

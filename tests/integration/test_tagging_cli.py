@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,13 @@ import pytest
 from albert.errors import UserError
 from albert.tasks.tagging.files import read_texts
 from albert.tasks.tagging.flags import TaggingConfig
+from tests.integration.conftest import script_fixture
 from tests.metrics.test_spans import count_scores
 from tests.run_outputs import read_json, read_json_lines, read_tsv
-from tests.script_flags import from_scratch_flags, run_script, script_flags
+from tests.script_flags import from_scratch_flags, run_script
 from tests.tasks.tagging.word_files import write_columns
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _defined_flags(all_steps_eager: None) -> Iterator[None]:
-  with script_flags("tagging"):
-    yield
+_defined_flags = script_fixture("tagging")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
-  """The flags of a short run of a small model from random weights."""
   return [
     *from_scratch_flags(spm_model),
     "--hidden_size=48",

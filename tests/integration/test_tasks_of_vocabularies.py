@@ -42,7 +42,6 @@ def make_sentences(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def write_vocabulary(directory: Path, kind: str) -> str:
-  """Writes a vocabulary of a kind for the sentences."""
   text = " ".join(sentence for _, sentence in make_sentences(100, seed=1))
   if kind == "byte_level_bpe":
     return byte_bpe_reference.write_vocabulary(directory, *byte_bpe_reference.train(200, text))

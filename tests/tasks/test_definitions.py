@@ -159,7 +159,6 @@ def test_a_bad_share_or_too_few_rows_to_hold_out_are_refused() -> None:
 
 
 def make_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, **settings: Any) -> Any:
-  """Makes the task of a definition, with a tiny model."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
   settings |= {"model": model, "spm_model_file": spm_model, "from_scratch": True, "output_dir": str(tmp_path / "run")}

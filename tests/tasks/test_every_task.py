@@ -117,7 +117,6 @@ def trained(
 
 
 def _train(task: str, dataset_name: str, tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> TrainedTask:
-  """Trains, evaluates and predicts with one dataset of a task."""
   if task not in SMALL_DATASETS:
     pytest.fail(_no_dataset_message(task))
   dataset = SMALL_DATASETS[task][dataset_name]
@@ -250,7 +249,6 @@ _METRIC_TOLERANCES = {
 }
 
 
-# The parameters are those of the fixture, in the same order, so that pytest makes each run once.
 @pytest.mark.parametrize("trained", _parameters(["classifier"]), indirect=True, scope="module")
 def test_the_export_measures_the_metrics_that_the_evaluation_of_the_run_computed(trained: TrainedTask) -> None:
   checkpoint = open_checkpoint(str(trained.directory))

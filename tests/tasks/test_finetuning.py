@@ -29,17 +29,11 @@ from albert.training.evaluator import Evaluator
 from albert.training.model_weights import load_initial_weights
 from albert.training.run import EvaluationsInTraining
 from albert.weights import checkpoints
-from tests.conftest import SaveModel
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
 from tests.tasks.conftest import pieces_of_two_letters
 from tests.tasks.toy import MODEL, ToyData, ToyTask, run_config, toy_task
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
-
-
-def save_other_vocabulary(save_model: SaveModel) -> str:
-  """Writes a vocabulary of 61 pieces in another order than spm_file's, and with cw to cz instead of ca to cd."""
-  return save_model(pieces_of_two_letters(string.ascii_lowercase[::-1]))
 
 
 def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
@@ -144,7 +138,6 @@ class Killed(BaseException):
 
 
 def train_to_first_checkpoint(task: ToyTask, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Trains until the process is killed right after the first checkpoint."""
   save = checkpoints.CheckpointManager.save
 
   def save_and_kill(*arguments: Any, **keywords: Any) -> None:
@@ -331,7 +324,7 @@ def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
 def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_path, spm_file, save_model):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   options: dict[str, Any] = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "num_train_steps": 2}
-  other_vocabulary = save_other_vocabulary(save_model)
+  other_vocabulary = save_model(pieces_of_two_letters(string.ascii_lowercase[::-1]))
   estimator = Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "second", **options))
   for action in (estimator.train, estimator.evaluate):
     with pytest.raises(
@@ -355,7 +348,6 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
     return Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", **options))
 
   def claim(**options: Any) -> None:
-    """Claims the output directory, as a resumed run does first."""
     make_estimator(**options).claim_output_dir()
 
   make_estimator(init_checkpoint=str(tmp_path / "first")).train()
@@ -388,16 +380,12 @@ def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, sp
   [
     ({"spm_model_file": ""}, "--spm_model_file is missing"),
     ({"max_seq_length": 33}, "--max_seq_length=33: the model has 32 positions"),
+    ({"model": dataclasses.replace(MODEL, vocab_size=62)}, "has 61 pieces, the model has vocab_size 62"),
   ],
 )
 def test_settings_that_the_model_cannot_take_are_refused(tmp_path, spm_file, options, message):
   with pytest.raises(UserError, match=message):
     toy_task(tmp_path, spm_file, **options)
-
-
-def test_a_vocabulary_of_another_size_is_refused(tmp_path, spm_file):
-  with pytest.raises(UserError, match=r"has 61 pieces, the model has vocab_size 62"):
-    toy_task(tmp_path, spm_file, model=dataclasses.replace(MODEL, vocab_size=62))
 
 
 PREDICTION_OPTIONS: dict[str, Any] = {

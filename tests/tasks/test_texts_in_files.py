@@ -49,7 +49,6 @@ def _write_and_read_json_lines(texts: Sequence[str], directory: Path) -> list[st
 
 
 def _write_and_read_squad(texts: Sequence[str], directory: Path) -> list[str]:
-  """Writes each text as a paragraph and as the question about it."""
   path = directory / "squad.json"
   paragraphs = [{"context": text, "qas": [{"id": str(number), "question": text}]} for number, text in enumerate(texts)]
   path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))

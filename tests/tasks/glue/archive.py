@@ -105,7 +105,6 @@ def _make_text(task: str, name: str, num_rows: int) -> str:
 
 
 def file_names(task: str) -> list[str]:
-  """Returns the names of a task's files."""
   names = [name.split("/")[1] for name in HEADERS if name.startswith(f"{task}/")]
   return names if task != "CoLA" else ["train.tsv", "dev.tsv", "test.tsv"]
 

@@ -25,7 +25,6 @@ def make_rows(labels: np.ndarray, second: list[str] | None = SECOND_TEXTS) -> Te
 
 
 def split_sequences(examples: TokenizedExamples) -> list[list[int]]:
-  """Returns the ids of each sequence."""
   ends = np.cumsum(examples.sequence_lengths)
   return [sequence.tolist() for sequence in np.split(examples.input_ids, ends[:-1])]
 
@@ -70,7 +69,6 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
 
 
 def make_pairs(*pairs: tuple[str, str]) -> TextRows:
-  """Makes the rows of a file from (question, sentence)."""
   texts = [list(column) for column in zip(*pairs, strict=True)]
   return TextRows([str(i) for i in range(len(pairs))], texts, np.zeros(len(pairs), np.int32))
 

@@ -40,22 +40,18 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def format_of(task: str, name: str) -> FileFormat:
-  """Returns the format of a file of a task."""
   return next(file_format for file_format in SPECS[task].formats() if file_format.name == name)
 
 
 def read_rows(path: Path, file_format: FileFormat, spec: TaskSpec) -> TextRows:
-  """Reads a file."""
   return rows_of_table(read_text_table(str(path), file_format, spec), file_format, spec)
 
 
 def read_labels(path: Path, column: str) -> list[str]:
-  """Reads the label column of a file, and returns its labels."""
   return find_labels(read_table(str(path), [column]), column)
 
 
 def read_file(archive: Path, task: str, name: str) -> TextRows:
-  """Reads a file of a task in an archive."""
   folder = "diagnostic" if name == "diagnostic.tsv" else SPECS[task].folder
   return read_rows(archive / folder / name, format_of(task, name), SPECS[task])
 

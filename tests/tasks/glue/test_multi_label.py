@@ -41,14 +41,12 @@ def make_multi_label_task(make_task: MakeTask, rows_file: str) -> MakeTask:
 
 
 def read_matrix(source: Any, **flags: Any) -> np.ndarray:
-  """Returns the labels of a file or of rows in memory."""
   spec = make_spec(ClassifierConfig(**{"task_name": "custom", "text_columns": "text", "multi_label": True, **flags}))
   assert spec.train is not None
   return rows_of_table(read_text_table(source, spec.train, spec), spec.train, spec).labels
 
 
 def outputs_of(scores: np.ndarray) -> dict[str, np.ndarray]:
-  """Outputs of a model with these probabilities."""
   return {"logits": np.log(scores) - np.log(1 - scores), "example_index": np.arange(len(scores))}
 
 

@@ -95,7 +95,6 @@ def test_held_out_shards_may_have_another_number_of_masked_tokens(tmp_path):
 
 def write_shard(path: Path, removed: str = "", **changes: np.ndarray) -> str:
   """Writes a shard of five examples, with some features changed or one removed, and no manifest. Returns its path."""
-  path.parent.mkdir()
   with records.RecordWriter(str(path)) as writer:
     for number in range(5):
       features = example(number, np.random.default_rng(number)) | changes
@@ -105,7 +104,7 @@ def write_shard(path: Path, removed: str = "", **changes: np.ndarray) -> str:
 
 
 def test_shards_without_masks_are_refused_if_there_is_no_manifest(tmp_path):
-  unmasked = write_shard(tmp_path / "unmasked" / "a.tfrecord", masked_lm_weights=np.zeros(NUM_PREDICTIONS, np.float32))
+  unmasked = write_shard(tmp_path / "unmasked.tfrecord", masked_lm_weights=np.zeros(NUM_PREDICTIONS, np.float32))
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=unmasked))
   with pytest.raises(UserError, match=rf"--input_file={unmasked}: these shards have no masks: give --masking=dynamic"):
     task.training_data()
@@ -115,7 +114,7 @@ def test_shards_without_masks_are_refused_if_there_is_no_manifest(tmp_path):
 
 
 def test_without_a_sentence_loss_shards_need_no_sentence_labels(tmp_path):
-  path = write_shard(tmp_path / "unlabeled" / "a.tfrecord", removed="next_sentence_labels")
+  path = write_shard(tmp_path / "unlabeled.tfrecord", removed="next_sentence_labels")
   config = PretrainingConfig(input_file=path, eval_input_file=path, sentence_prediction="none")
   task = PretrainingTask(TINY_MODEL, config)
   (batch,) = task.training_data().evaluation_batches(batch_size=5)
@@ -228,7 +227,6 @@ def test_a_mask_is_one_token_and_text_right_after_it_does_not_start_a_word(spm_m
 
 
 def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> PretrainingTask:
-  """Makes a task that fills the masks of a text."""
   path = tmp_path / "sentences.txt"
   path.write_text(text)
   model = dataclasses.replace(TINY_MODEL, vocab_size=Tokenizer(spm_model).vocab_size)

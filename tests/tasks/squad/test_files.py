@@ -69,7 +69,6 @@ def test_predicting_needs_no_answers_and_accepts_both_versions(tmp_path: Path) -
 
 
 def answers_field(text: str, answer_start: Any) -> dict[str, Any]:
-  """The field of a question with one answer."""
   return {"answers": [{"text": text, "answer_start": answer_start}]}
 
 

@@ -63,7 +63,8 @@ def test_answers_that_do_not_match_their_labels_are_listed(
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
   results.warn_of_unaligned_answers("dev", questions, featurizer(questions), str(tmp_path))
   # A label consists of whole tokens, so that of "apta" is "captain". The long answer fits into no window.
-  _, *rows = [line.split("\t") for line in (tmp_path / "unaligned_dev.tsv").read_text().splitlines()]
+  header, *rows = [line.split("\t") for line in (tmp_path / "unaligned_dev.tsv").read_text().splitlines()]
+  assert header == ["id", "answer_start", "answer", "labelled", "question"]
   assert rows == [["cut", "5", "apta", "captain", "cut?"], ["long", "0", CONTEXT, "", "long?"]]
   assert "2 of 4 answers (dev) are not whole tokens of a window: 1 are learned as" in capsys.readouterr().err
 

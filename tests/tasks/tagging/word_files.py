@@ -46,7 +46,6 @@ def write_columns(path: Path, num_sentences: int, *, seed: int, scheme: str = "B
 
 
 def write_json_lines(path: Path, num_sentences: int, *, seed: int, scheme: str = "BILOU") -> str:
-  """Writes made-up sentences as JSON lines of tokens and tags. Returns the path."""
   lines = []
   for index, (words, spans) in enumerate(make_up_sentences(num_sentences, seed=seed)):
     tags = SCHEMES[scheme].tags_of_spans(spans, len(words))
