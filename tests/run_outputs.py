@@ -12,7 +12,6 @@ import numpy as np
 
 
 def read_json(path: Path) -> dict[str, Any]:
-  """Reads a JSON file that holds an object."""
   content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
   return content
 

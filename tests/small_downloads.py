@@ -21,7 +21,6 @@ STEP = 7  # of the checkpoint that `write_run` saves
 
 
 def small_config(vocabulary: str, **changes: object) -> ModelConfig:
-  """The config of a small model for the vocabulary in a SentencePiece file."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
   sizes = {"vocab_size": vocab_size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
            "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 48}  # fmt: skip

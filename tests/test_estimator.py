@@ -35,7 +35,6 @@ NUM_TRAIN = 14  # the other texts are for evaluation
 
 @pytest.fixture(scope="module")
 def settings(spm_model: str) -> dict[str, Any]:
-  """The settings of a quick training of a tiny model."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return {
     "model": dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, hidden_dropout_prob=0.1),

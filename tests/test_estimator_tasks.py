@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 @pytest.fixture(scope="module")
 def settings(spm_model: str) -> dict[str, Any]:
-  """The settings of a quick training of a tiny model."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return {
     "model": dataclasses.replace(

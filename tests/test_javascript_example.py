@@ -57,7 +57,6 @@ def ids_in_javascript(model_file: str, texts: list[str], switches: dict[str, boo
 
 
 def assert_equal_ids(model_file: str, texts: list[str], **switches: bool) -> None:
-  """Asserts that the ids of all texts are those of Tokenizer."""
   switches = {"do_lower_case": True, "convert_quotes": False, "keep_accents": False} | switches
   ids = ids_in_javascript(model_file, texts, switches)
   expected = Tokenizer(model_file, **switches).encode_batch(texts)

@@ -18,7 +18,6 @@ _CONSTANTS = {"MODELS"}
 
 
 def output_of_python(program: str) -> str:
-  """Runs a program in a new interpreter, and returns its output."""
   command = [sys.executable, "-c", program]
   return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 

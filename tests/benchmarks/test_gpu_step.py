@@ -121,7 +121,6 @@ def test_the_peak_is_found_by_the_name_of_the_device():
 
 
 def make_run_trainer(task: PretrainingTask, *, jit_compile: bool) -> Trainer:
-  """Makes the trainer of a training run on a CPU."""
   train = TrainConfig(num_train_steps=20, train_batch_size=BATCH_SIZE)
   device = tf.distribute.OneDeviceStrategy("CPU:0")
   with device.scope():
@@ -131,7 +130,6 @@ def make_run_trainer(task: PretrainingTask, *, jit_compile: bool) -> Trainer:
 
 
 def write_tiny_package(directory: Path, **options: Any) -> tuple[Path, str]:
-  """Writes a package of a tiny model. Returns its path and the path of the shard."""
   from benchmarks.gpu import packaging
 
   (shard,) = write_shards(directory / "shards", [50])

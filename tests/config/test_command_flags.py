@@ -17,7 +17,6 @@ from albert.errors import UserError
 
 @pytest.fixture
 def example_flags():
-  """Defines a flag of each type during a test."""
   command_flags.define("int", "a_count", None, "", allowed=Range(1))
   command_flags.define("float", "a_share", None, "", allowed=Range(minimum=0, below=1))
   command_flags.define("float", "a_limit", None, "", allowed=Range(-2, 0.99995))

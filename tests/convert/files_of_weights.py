@@ -78,7 +78,6 @@ def without_pooler(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def huggingface_config(config: ModelConfig) -> dict[str, object]:
-  """Returns the content of config.json of transformers."""
   fields = config.to_dict()
   del fields["sharing"]
   return fields | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}

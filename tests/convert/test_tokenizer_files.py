@@ -18,7 +18,6 @@ from tests.conftest import train_small_model
 
 
 def write(tokenizer: Tokenizer, directory: Path, *, fills_masks: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Returns the contents of tokenizer.json and of tokenizer_config.json."""
   write_tokenizer(tokenizer, str(directory), max_length=48, fills_masks=fills_masks)
   names = ("tokenizer.json", "tokenizer_config.json")
   values, config = (json.loads((directory / name).read_text(encoding="utf-8")) for name in names)

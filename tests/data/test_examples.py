@@ -178,7 +178,6 @@ def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int |
 
 
 def evaluated_examples(dataset: Dataset) -> list[int]:
-  """Returns the indices of the examples in the evaluation batches of a dataset."""
   batches = dataset.evaluation_batches(batch_size=8).as_numpy_iterator()
   return [index for batch in batches for index in batch["example_index"][batch["example_weight"] > 0].tolist()]
 

@@ -93,7 +93,6 @@ def test_a_shard_of_another_size_or_hash_is_not_intact(tmp_path: Path) -> None:
 
 
 def make_content(letters: str, prefix: str = "") -> DataContent:
-  """Makes a dataset of one file for each letter."""
   files = [FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in list(letters)]
   return DataContent(tuple(files))
 

@@ -13,7 +13,6 @@ from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_
 
 
 def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[int]]:
-  """Returns the token indices of each word of a row."""
   words: list[list[int]] = []
   for token, (is_start, is_maskable) in enumerate(zip(word_starts, maskable, strict=True)):
     if not is_maskable:

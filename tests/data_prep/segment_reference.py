@@ -18,7 +18,6 @@ Pair = tuple[list[int], list[int], int]
 def make_rules(
   max_seq_length: int, short_seq_prob: float, prediction: str, input_format: str = SEGMENTS
 ) -> PreparationSettings:
-  """Returns settings with these values."""
   return PreparationSettings(
     max_seq_length=max_seq_length,
     short_seq_prob=short_seq_prob,

@@ -46,7 +46,6 @@ def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, 
 
 
 def get_shard_times(directory: Path) -> dict[Path, int]:
-  """Returns when each shard was written."""
   return {path: path.stat().st_mtime_ns for path in directory.glob("*.tfrecord")}
 
 

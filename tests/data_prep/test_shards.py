@@ -115,7 +115,6 @@ def write_blocks(
 def write_shards(
   directory: Path, blocks: list[Block], num_shards: int, *, compress: bool = False
 ) -> list[list[dict[str, list[float]]]]:
-  """Writes shards with write_shards, and returns the examples of each shard."""
   settings = PreparationSettings(max_seq_length=SEQ_LENGTH, max_predictions_per_seq=NUM_PREDICTIONS)
   job = Job(
     inputs=(), output_dir=str(directory), spm_model_file="", settings=settings, num_shards=num_shards, compress=compress

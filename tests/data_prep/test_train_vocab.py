@@ -162,7 +162,6 @@ TEXT_WITH_RARE_CHARACTERS = "In 1857 the Prize (of ~5%) went to J. Q. Zweig, @ 1
 
 @pytest.fixture(scope="module")
 def lines_of_letters() -> list[str]:
-  """Text that consists of lower-case letters only."""
   lines = [" ".join(document) for document in english_like_documents(60)]
   return [re.sub(r"[^a-z]+", " ", line.lower()) for line in lines]
 

@@ -45,7 +45,6 @@ OffsetAndSentences = tuple[int, list[str]]
 
 
 def read_documents(path: Path, unit_bytes: int = 1 << 20) -> list[OffsetAndSentences]:
-  """Cuts a file into units, and returns the documents in them."""
   ranges = [text_range for unit in plan([path], unit_bytes) for text_range in unit.ranges]
   documents = [document for text_range in ranges for document in parse_documents(read_range(text_range, unit_bytes))]
   return [(document.offset, document.sentences) for document in documents]

@@ -17,7 +17,6 @@ from docs.builder.commands import markdown_text
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-  """A site of two pages."""
   return Site(tmp_path, {"docs/tpu.md": "tpu.md", "docs/results/README.md": "results/index.md"})
 
 

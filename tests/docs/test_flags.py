@@ -27,7 +27,6 @@ def _flags(target: str) -> dict[str, str]:
 
 
 def flag_problems(invocation: Invocation) -> list[str]:
-  """Returns a line for each wrong flag of a command."""
   placeholders = _flags(invocation.target)
   lines = []
   for word in invocation.words:

@@ -18,7 +18,6 @@ VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
 
 
 def read(path: Path, text_column: str = "", id_column: str = "") -> tuple[list, list]:
-  """The ids and the texts of a file."""
   texts = open_texts(str(path), text_column, id_column)
   pairs = list(texts.pairs)
   assert len(pairs) == texts.num_texts

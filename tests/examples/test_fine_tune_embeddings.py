@@ -19,7 +19,6 @@ SCORES = [5.0, 0.0, 5.0, 0.0]
 
 
 def squared_error(checkpoint: str) -> float:
-  """The mean squared error of the cosines."""
   first, second = (albert.encode([pair[i] for pair in PAIRS], checkpoint) for i in (0, 1))
   norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
   return float(np.mean(np.square((first * second).sum(axis=1) / norms - np.array(SCORES) / 5)))

@@ -25,13 +25,11 @@ TEXTS = ("They drank the pub dry.", "They drank the pub.")
 
 @pytest.fixture(scope="module")
 def server(models: Path) -> Iterator[RunningServer]:
-  """A server of the model cola."""
   with RunningServer(models / "cola") as running:
     yield running
 
 
 def find_blocks(section: str, language: str) -> list[Block]:
-  """The blocks of a section of the guide in a language."""
   text = GUIDE.read_text(encoding="utf-8")
   start = text.index(f"\n## {section}\n")
   end = text.find("\n## ", start + 1)
@@ -88,7 +86,6 @@ def test_health_and_metrics(server: RunningServer, models: Path) -> None:
 
 
 def parse_lines(printed: str) -> list[dict[str, Any]]:
-  """Parses lines of a label and a list of probabilities."""
   words = [line.partition(" ") for line in printed.splitlines()]
   return [{"label": label, "probabilities": json.loads(values)} for label, _, values in words]
 

@@ -36,7 +36,6 @@ def load_model(models: Path, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def server(models: Path) -> Iterator[RunningServer]:
-  """A server of the model cola with the default limits."""
   with RunningServer(models / "cola") as running:
     yield running
 

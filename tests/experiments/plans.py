@@ -66,7 +66,6 @@ class ToyPlan(Plan):
 
 
 def read_rows(plan: Plan) -> list[dict[str, Any]]:
-  """The rows of results.jsonl."""
   return [json.loads(line) for line in (Path(plan.directory) / runner.RESULTS_FILE).read_text().splitlines()]
 
 

@@ -110,7 +110,6 @@ def test_operations_of_a_step_equal_the_compilers_count():
 
 
 def _write_experiment(tmp_path: Path, **changes: object) -> str:
-  """Writes the file of an experiment and returns its path."""
   experiment = {"title": "t", "source": "s", "model": "albert_base", "variants": [{"name": "a"}, {"name": "b"}]}
   path = tmp_path / "mine.json"
   path.write_text(json.dumps(experiment | changes))

@@ -176,7 +176,6 @@ def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_pa
 
 
 def _written_files(plan: Plan) -> set[str]:
-  """The files that the commands of a plan make."""
   commands = [*plan.preparation_commands(), *(command for trial in plan.trials() for command in trial.commands)]
   return {path for command in commands for path in command.makes}
 

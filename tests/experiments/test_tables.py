@@ -43,7 +43,6 @@ def test_bars_start_at_guessing():
 
 
 def _row(variant: str, seed: int, perplexity: float) -> dict[str, Any]:
-  """A row of results with a perplexity."""
   scores = {"mlm": perplexity / 2, "ppl": perplexity}
   return {"variant": variant, "seed": seed, "parameters": 1e6, "examples_per_second": 1.0, "scores": scores}
 

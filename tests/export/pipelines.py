@@ -69,7 +69,6 @@ class Run:
 
   @property
   def task_config(self) -> Any:
-    """The config of the task."""
     return registry.TASKS[self.form.task].config_class(**self.form.data_settings)
 
   def expected_answers(self, requests: Requests) -> AnswerTensors:

@@ -68,7 +68,6 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def write_run_of_kind(directory: Path, kind: str, form: str) -> Run:
-  """Writes a run with a vocabulary of this kind."""
   run = write_run(directory / "run", FORMS[form], KINDS[kind].write(directory / "vocabulary"))
   assert run.tokenizer.vocabulary.kind == kind
   assert run.tokenizer.special_ids.cls == KINDS[kind].cls

@@ -36,7 +36,6 @@ TRACED_FORMS = ("fill_mask", "classifier", "squad_v2")
 
 @pytest.fixture(params=thorough_except(TRACED_FORMS, FORMS))
 def served(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> ServedRun:
-  """A served model of each form. All tests share it."""
   name = request.param
   if name not in _served_models:
     # Several forms fit a pretraining run, so --task must be given. Other runs have one form.
@@ -65,7 +64,6 @@ def id_test_batches(served: ServedRun) -> Mapping[str, Mapping[str, np.ndarray]]
 
 
 def find_code_blocks(card: str, language: str) -> list[str]:
-  """The code blocks of a model card that are in this language."""
   return re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)
 
 

@@ -68,7 +68,6 @@ def random_batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
 
 
 def make_arrays() -> dict[str, np.ndarray]:
-  """Computes all arrays of the file."""
   weights, examples = random_weights(CONFIG, seed=7), random_batch(CONFIG, seed=8)
   computed = Reference(CONFIG, weights).pretrain(examples)
   arrays = {f"weights/{name}": value for name, value in weights.items()}

@@ -205,7 +205,6 @@ class Recorder:
     }
 
   def _run(self, *argv: object, **options: Any) -> Finished:
-    """Runs a command."""
     finished = self._workplace.run([*map(str, argv)], **options)
     if finished.code:
       raise RuntimeError(f"{argv}: exit code {finished.code}: {finished.stderr}")
@@ -400,7 +399,6 @@ def record() -> dict[str, dict[str, Any]]:
 
 
 def main(directory: str = str(DIRECTORY)) -> None:
-  """Writes the golden files to a directory."""
   for name, cases in record().items():
     text = json.dumps(cases, ensure_ascii=False, indent=1)
     # A list of numbers or texts is on one line.

@@ -21,7 +21,6 @@ _defined_flags = script_fixture("tagging")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-  """A folder with train.conll, dev.conll and test.conll."""
   directory = tmp_path_factory.mktemp("tagging")
   for seed, (split, size) in enumerate({"train": 24, "dev": 8, "test": 6}.items()):
     write_columns(directory / f"{split}.conll", size, seed=seed)
@@ -54,7 +53,6 @@ def training_flags(spm_model: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def run(folder: Path, training_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-  """The output_dir of a finished run."""
   output_dir = tmp_path_factory.mktemp("run") / "run"
   files = [f"--train_file={folder}/train.conll", f"--eval_file={folder}/dev.conll"]
   run_script("tagging", *training_flags, *files, "--do_eval", "--select_checkpoint=best", f"--output_dir={output_dir}")

@@ -112,7 +112,6 @@ OVERHEAD_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 
 def write_records(path: Path, compress: bool = False) -> records.RecordWriter:
-  """Writes RECORDS to a file, and returns the closed writer."""
   with records.RecordWriter(str(path), compress=compress) as writer:
     for record in RECORDS:
       writer.write(record)
@@ -171,7 +170,6 @@ def test_a_failed_writer_leaves_no_file_and_keeps_the_earlier_one(tmp_path: Path
 
 
 def _records_or_error(path: Path) -> list[bytes] | str:
-  """Returns the records, or the error message."""
   try:
     return list(records.read_records(str(path)))
   except UserError as error:

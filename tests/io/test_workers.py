@@ -20,7 +20,6 @@ _offset = 0
 
 
 def _set_offset(offset: int) -> None:
-  """Initializes a worker process."""
   global _offset  # noqa: PLW0603 - the initializer sets the state of its process
   _offset = offset
 

@@ -45,7 +45,6 @@ def token_features(*shape: int) -> dict[str, np.ndarray]:
 
 
 def task_model_inputs(name: str) -> dict[str, np.ndarray]:
-  """Makes the inputs of a model of TASK_MODELS."""
   if name == "multiple_choice":
     return token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}
   positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
@@ -61,7 +60,6 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, n
 
 
 def build_pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> PretrainingModel:
-  """Builds a pretraining model, with random weights if none are given."""
   model = PretrainingModel(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
@@ -71,7 +69,6 @@ def build_pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarra
 
 
 def build_encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> Encoder:
-  """Builds an encoder, with random weights if none are given."""
   model = Encoder(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})

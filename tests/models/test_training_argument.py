@@ -39,7 +39,6 @@ def test_without_a_seed_the_backward_pass_has_the_masks_of_the_forward_pass(reco
     return loss, tape.gradient(loss, weight)
 
   def run_with(weight_array: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the loss and the gradient for a value of the weight."""
     tf.random.set_seed(11)
     weight.assign(weight_array)
     loss, gradient = loss_and_gradient()

@@ -43,7 +43,6 @@ TRAINING_TOLERANCE = 0.05
 
 
 def make_batch(seed: int) -> dict[str, tf.Tensor]:
-  """Makes a batch of three examples."""
   tensors = {name: tf.constant(values) for name, values in random_batch(CONFIG, seed).items()}
   return tensors | {EXAMPLE_WEIGHT: tf.ones([3])}
 

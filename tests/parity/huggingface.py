@@ -113,7 +113,6 @@ def run_theirs(
 
 
 def to_tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-  """Converts inputs to tensors for our models."""
   return {name: tf.constant(value.astype(np.int32)) for name, value in inputs.items()}
 
 
@@ -176,7 +175,6 @@ def _largest_state_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> flo
 def linear_head_rows(
   directory: Path, head: str, classes: int, architecture: str, prefix: str, config: ModelConfig = CONFIG
 ) -> Iterator[Row]:
-  """Compares the logits of a task head."""
   compared_with = transformers_version()
   weights, inputs = random_weights(config, 3, with_heads=(head,), num_classes=classes), random_inputs(config)
   exported = export(directory, config, weights, architecture)

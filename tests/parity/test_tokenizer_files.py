@@ -59,7 +59,6 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def vocabularies(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-  """A vocabulary of each kind, made from a part of the texts."""
   directory = tmp_path_factory.mktemp("vocabularies")
   sample = " ".join(texts[::10])
   lines = sample.lower().splitlines()
@@ -87,7 +86,6 @@ def load_theirs(directory: Path, ours: Tokenizer, *, fills_masks: bool = False) 
 
 
 def different(ours: Tokenizer, theirs: Any, texts: Sequence[str]) -> list[str]:
-  """Returns the texts with other ids."""
   found = theirs(list(texts), add_special_tokens=False)["input_ids"]
   return [text for text, ids, other in zip(texts, ours.encode_batch(texts), found, strict=True) if ids != other]
 

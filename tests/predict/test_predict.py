@@ -47,7 +47,6 @@ class LengthModel:
 
 
 def answer_batches(file: bytes | Any, batch_size: int, model: Any = None) -> Iterator[list[dict[str, Any]]]:
-  """The batches of answers of a model with one field to the lines of a file."""
   parser = RequestParser([TEXT_FIELD], AUTO, "file")
   file = io.BytesIO(file) if isinstance(file, bytes) else file
   answering: Any = model or LengthModel()
@@ -55,7 +54,6 @@ def answer_batches(file: bytes | Any, batch_size: int, model: Any = None) -> Ite
 
 
 def answer_lines(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
-  """The answers of a model with one field to the lines of a file."""
   return [row for batch in answer_batches(content, batch_size, model) for row in batch]
 
 

@@ -64,7 +64,6 @@ class Pretraining(NamedTuple):
 
 
 def gelu(x: Array) -> tuple[Array, Array]:
-  """Returns the tanh approximation of GELU, and its derivative."""
   c = math.sqrt(2 / math.pi)
   t = np.tanh(c * (x + 0.044715 * x**3))
   return 0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t**2) * c * (1 + 3 * 0.044715 * x**2)

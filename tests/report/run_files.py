@@ -16,8 +16,6 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def one_pixel_png() -> bytes:
-  """Returns a PNG picture of one pixel."""
-
   def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 

@@ -19,7 +19,6 @@ from tests.report.run_files import make_run, make_seeds, write_lines
 
 
 def _parse_page(*paths: Path, num_examples: int = 3) -> ParsedPage:
-  """Makes the page of some runs and parses it."""
   return ParsedPage(make_page("a < b", *read_runs([str(path) for path in paths], num_examples=num_examples)))
 
 

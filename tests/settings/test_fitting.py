@@ -32,7 +32,6 @@ def shards(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def num_pieces(spm_model: str) -> int:
-  """The size of the vocabulary spm_model."""
   size: int = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   assert size not in (VOCAB_SIZE, 30000)
   return size

@@ -15,5 +15,4 @@ _NEEDS_DATA = pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no
 
 @pytest.fixture(scope="module", params=["fixture", pytest.param("30k", marks=[pytest.mark.thorough, _NEEDS_DATA])])
 def model_file(request: pytest.FixtureRequest, spm_model: str) -> str:
-  """The vocabulary of the tests, and the original one."""
   return spm_model if request.param == "fixture" else str(Path(os.environ["ALBERT_DATA_DIR"], "vocab/30k-clean.model"))

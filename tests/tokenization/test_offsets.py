@@ -28,7 +28,6 @@ WORDS = [("▁the", -2.0), ("▁cat", -2.5), ("▁1999,", -3.0), ("999,", -3.5),
 
 
 def pieces_and_texts(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
-  """Returns the piece of each token, and the text in its range."""
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
   return [(tokenizer.piece(int(i)), text[start:end]) for i, start, end in zip(*tokens, strict=True)]

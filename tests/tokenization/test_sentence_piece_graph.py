@@ -20,7 +20,6 @@ from tests.tokenization.test_sentence_piece import OPTIONS, model_with_options, 
 
 
 def assert_equal_ids(model_file: str, texts: list[str], **switches: bool) -> None:
-  """Asserts equal normalized texts and ids for every text."""
   assert find_differences(model_file, texts, with_offsets=False, **switches)[:3] == []
 
 

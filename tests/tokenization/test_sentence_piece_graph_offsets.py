@@ -35,7 +35,6 @@ EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
 
 
 def unusual_texts(count: int) -> list[str]:
-  """Returns random concatenations of the strings of UNUSUAL_STRINGS."""
   rng = random.Random(0)
   strings = [string for string in UNUSUAL_STRINGS if string != "\ud800"]  # UTF-8 has no lone surrogates
   return ["".join(rng.choices(strings, k=rng.randrange(12))) for _ in range(count)]
@@ -97,7 +96,6 @@ def megabyte(letters: str) -> tf.Tensor:
 
 
 def seconds(function: Callable[[tf.Tensor], object], text: tf.Tensor) -> float:
-  """Returns the processor time of a call."""
   start = time.process_time()
   function(text)
   return time.process_time() - start

@@ -65,7 +65,6 @@ def cut_word(word: str, pieces: set[str]) -> list[str]:
 
 
 def reference_ids(text: str, pieces: Sequence[str], do_lower_case: bool, keep_accents: bool = False) -> list[int]:
-  """Returns the ids of a text."""
   id_of_piece = {piece: index for index, piece in enumerate(pieces)}
   found = [piece for word in basic_words(text, do_lower_case, keep_accents) for piece in cut_word(word, set(pieces))]
   return [id_of_piece[piece] for piece in found]

@@ -83,8 +83,6 @@ _BAD_FEATURES = {
 
 
 def _shards() -> Iterator[tuple[str, Callable[[Path], None]]]:
-  """Yields descriptions, and functions that write a bad shard."""
-
   def write(path: Path, name: str = "", value: float = 0.0) -> None:
     import numpy as np
 

@@ -69,7 +69,6 @@ class Context:
     return max(1, round(full * self.share))
 
   def new_directory(self, name: str) -> Path:
-    """Makes an empty directory for one case, and returns its path."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
 
 
@@ -95,7 +94,6 @@ class PartResult:
 
 
 def part_names() -> list[str]:
-  """Returns the names of the modules in tests/torture/parts."""
   return sorted(module.name for module in pkgutil.iter_modules(parts.__path__))
 
 
@@ -134,7 +132,6 @@ class _Progress:
 
 
 def log(line: str) -> None:
-  """Prints a line to stderr."""
   print(line, file=sys.stderr, flush=True)
 
 
@@ -211,7 +208,6 @@ def run(
   only: str = "",
   work_dir: str = "",
 ) -> int:
-  """Runs parts, and prints the table to stdout."""
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
   root = Path(work_dir) if work_dir else Path(tempfile.mkdtemp(prefix="albert-torture-"))
   results: list[PartResult] = []

@@ -62,7 +62,6 @@ class Command:
     self._reference: Reference | None = None
 
   def reference(self) -> Reference:
-    """Returns an undisturbed run. The first call runs it."""
     with self._lock:
       if self._reference is None:
         output = self.context.new_directory("reference") / "output"

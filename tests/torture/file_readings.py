@@ -74,7 +74,6 @@ def read_best(run: Path) -> ReadOutcome:
 
 
 def read_shards(directory: Path) -> ReadOutcome:
-  """Reads all batches of shards."""
   import tensorflow as tf
 
   from albert.data import pipeline, schema

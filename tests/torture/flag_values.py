@@ -63,11 +63,9 @@ class Command:
 
   @property
   def name(self) -> str:
-    """The script or the module."""
     return self.words[-1] if self.words[0] != "-m" else self.words[1]
 
   def of_kind(self, *kinds: str) -> list[Flag]:
-    """Returns the flags of these kinds."""
     return [flag for flag in self.flags if flag.kind in kinds]
 
 
@@ -98,7 +96,6 @@ def _defined_flags(define: Callable[[], Any]) -> tuple[Flag, ...]:
 
 
 def _convert_flag(flag: Any) -> Flag:
-  """Converts a flag of absl."""
   choices = getattr(flag.parser, "enum_values", None)
   if choices:
     kind = "enum"
@@ -112,7 +109,6 @@ def _convert_flag(flag: Any) -> Flag:
 
 
 def value_of_wrong_type(flag: Flag, rng: random.Random) -> str:
-  """Returns a value of another type than the flag's."""
   # An integer of 4301 digits or more is longer than Python's int() permits.
   number = f"{rng.choice('123456789')}{rng.randrange(10 ** rng.randrange(1, 6))}"
   wrong_values: dict[str, Sequence[str]] = {

@@ -49,7 +49,6 @@ PRELOADED = (
 
 
 def serve(address: str) -> dict[str, Any]:
-  """Forks a process for each request."""
   listener = socket.socket(socket.AF_UNIX)
   listener.bind(f"\0{address}")
   listener.listen(64)

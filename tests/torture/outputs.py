@@ -108,7 +108,6 @@ def _has_expected_names(names: set[str], expected: set[str], stopped_at: int) ->
 
 
 def _split_names(names: set[str]) -> tuple[set[int], set[str]]:
-  """Returns the steps of the names "step-N", and the other names."""
   checkpoint_names = {name for name in names if name.startswith("step-")}
   return {_step_of(name) for name in checkpoint_names}, names - checkpoint_names
 

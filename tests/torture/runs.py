@@ -201,7 +201,6 @@ class Runs:
     return ["run_race.py", *self._finetuning_flags(64), *task, f"--output_dir={output_dir}", *flags]
 
   def export_command(self, run: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
-    """albert.export of a run."""
     return ["-m", "albert.export", f"--checkpoint={run}", f"--output_dir={output_dir}", *flags]
 
   def convert_command(self, weights: Path | str, output_dir: Path | str, *flags: str) -> list[str]:

@@ -59,12 +59,10 @@ class SmallDisk:
 
   @property
   def used_kib(self) -> int:
-    """The size of the files on the disk in KiB."""
     status = os.statvfs(self.path)
     return (status.f_blocks - status.f_bfree) * status.f_frsize // 1024
 
   def fill(self) -> Path:
-    """Fills the free space with one file, and returns its path."""
     path = self.path / "filler"
     with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
       while file.write(bytes(1 << 16)):

@@ -41,7 +41,6 @@ class Finished:
 
   @property
   def error(self) -> str:
-    """The last line of stderr."""
     lines = self.stderr.rstrip().splitlines()
     return lines[-1] if lines else ""
 
@@ -115,7 +114,6 @@ class Running:
         (os.killpg if group else os.kill)(self.pid, number)
 
   def kill_group(self) -> None:
-    """Kills the process, and the other processes of its group."""
     with contextlib.suppress(OSError):
       os.killpg(self.pid, signal.SIGKILL)
     with contextlib.suppress(OSError, RuntimeError):
@@ -201,7 +199,6 @@ class Workplace(Runs):
     prelude: Prelude | None = None,
     new_interpreter: bool = False,
   ) -> Running:
-    """Starts a command."""
     number = next(self._output_numbers)
     out = Path(stdout or self._outputs / f"{number}.stdout")
     err = Path(stderr or self._outputs / f"{number}.stderr")

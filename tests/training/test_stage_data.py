@@ -22,7 +22,6 @@ INPUT_CONTEXT = InputContext(host_index=0, num_hosts=1, num_replicas=1, input_pa
 
 
 def read_numbers(dataset: Dataset, batch_size: int, num_batches: int, seed: int) -> list[int]:
-  """Returns the numbers of the examples in the first training batches of a dataset."""
   batches = dataset.training_batches(batch_size=batch_size, first_step=0, seed=seed, context=INPUT_CONTEXT)
   numbers = []
   for batch in batches.take(num_batches).as_numpy_iterator():

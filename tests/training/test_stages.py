@@ -57,7 +57,6 @@ def assert_equal_states(state: State, expected: State) -> None:
 
 
 def write_safetensors(path: Path, weights: dict[str, np.ndarray]) -> str:
-  """Writes weights, and returns the path."""
   save_file(weights, str(path))
   return str(path)
 

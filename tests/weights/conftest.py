@@ -12,7 +12,6 @@ from tests.synthetic import TINY_MODEL
 
 @pytest.fixture
 def manager(tmp_path: Path) -> CheckpointManager:
-  """Checkpoints in a local directory."""
   return CheckpointManager(str(tmp_path / "checkpoints"), keep=2, model_config=TINY_MODEL)
 
 

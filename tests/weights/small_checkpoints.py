@@ -11,7 +11,6 @@ from tests.synthetic import TINY_MODEL
 
 
 def make_tensors(step: int) -> dict[str, tf.Tensor]:
-  """Makes two tensors that are different at each step."""
   return {"a/kernel": tf.fill([3, 5], float(step)), "b": tf.range(7, dtype=tf.float32) + step}
 
 
@@ -28,7 +27,6 @@ def newest_step(manager: CheckpointManager) -> int:
 
 
 def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
-  """Damages the data file of a checkpoint. Returns the damaged bytes."""
   data_file = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"
   content = bytearray(data_file.read_bytes())
   content[20] ^= 1

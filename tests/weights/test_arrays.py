@@ -60,7 +60,6 @@ def assert_refused(format_name: str, directory: Path, position_embeddings: np.nd
 
 
 def name_in_format(format_name: str) -> str:
-  """Returns the name of the position embeddings in a format."""
   return HUGGINGFACE_POSITION_EMBEDDINGS if format_name == "safetensors" else POSITION_EMBEDDINGS
 
 
@@ -125,7 +124,6 @@ def test_a_file_without_weights_is_refused(tmp_path: Path):
 
 
 def safetensors_bytes(header: dict[str, Any] | bytes, data: bytes, header_length: int | None = None) -> bytes:
-  """Returns the bytes of a safetensors file, with the length of its header or with a wrong length."""
   header_bytes = header if isinstance(header, bytes) else json.dumps(header).encode()
   return struct.pack("<Q", len(header_bytes) if header_length is None else header_length) + header_bytes + data
 

@@ -21,7 +21,6 @@ DATA_FILE = "weights.data-00000-of-00001"
 
 
 def edit_manifest(files: dict[str, Any], checkpoint: Path) -> None:
-  """Replaces the list of files in a checkpoint's manifest."""
   (checkpoint / "manifest.json").write_text(json.dumps({"step": 2, "files": files}))
 
 
@@ -32,7 +31,6 @@ def replace_file(name: str, make: Callable[[Path], object], checkpoint: Path) ->
 
 
 def change_file(name: str, change: Callable[[bytes], bytes], checkpoint: Path) -> None:
-  """Changes the content of a file of a checkpoint."""
   (checkpoint / name).write_bytes(change((checkpoint / name).read_bytes()))
 
 

@@ -21,7 +21,6 @@ DROP_DUPLICATE_LINES = ReadingSettings(drop_duplicates=True, sentences="lines") 
 
 
 def without_duplicates(documents: list[list[str]]) -> list[list[str]]:
-  """Keeps the first copy of each document."""
   return [list(lines) for lines in dict.fromkeys(map(tuple, documents))]
 
 

@@ -56,7 +56,6 @@ def make_instances(
 
 
 def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
-  """Returns the instances of a document in the form of the reference."""
   return [
     (
       list(range(instances.a_start[row], instances.a_end[row])),
@@ -68,7 +67,6 @@ def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
 
 
 def documents_with_enough_words(reference: Reference) -> list[int]:
-  """Returns the documents with enough words for an instance."""
   return [
     document for document, text in enumerate(reference.texts) if reference.num_words(text) >= reference.rules.min_words
   ]

@@ -30,7 +30,6 @@ def form(request: pytest.FixtureRequest) -> Form:
 
 @pytest.fixture
 def inputs(form: Form, tmp_path: Path) -> list[str]:
-  """The paths of DOCUMENTS, written in this form."""
   folder = tmp_path / "input"
   folder.mkdir()
   return list(map(str, form.write(DOCUMENTS, folder)))

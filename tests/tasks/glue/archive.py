@@ -131,5 +131,4 @@ def edit_line(path: Path, line: int, change: Callable[[str], str]) -> None:
 
 
 def read_tsv_rows(path: Path) -> list[list[str]]:
-  """Returns the fields of each line of a TSV file."""
   return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]

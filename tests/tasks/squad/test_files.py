@@ -17,7 +17,6 @@ CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
 
 
 def write_questions(tmp_path: Path, *qas: dict[str, Any]) -> str:
-  """Writes a file with questions about CONTEXT. Returns its path."""
   return write_squad(tmp_path / "squad.json", [(CONTEXT, list(qas))])
 
 

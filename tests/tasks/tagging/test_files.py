@@ -168,7 +168,6 @@ def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 
 def tagging_data(**flags: Any) -> TaggingData:
-  """Returns the data of flags, with the types of spans."""
   data = TaggingData(TaggingConfig(**flags))
   data.find_labels()
   return data

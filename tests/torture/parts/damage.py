@@ -89,7 +89,6 @@ def _check_damaged_file(
   words: Sequence[str],
   other_results: Callable[[], Sequence[Any]],
 ) -> str | None:
-  """Damages one file in a copy of a directory, and reads the copy."""
   root = context.new_directory("damage") / "copy"
   shutil.copytree(source, root)
   expected = _expected(read, source)
@@ -182,7 +181,6 @@ def _check_resumed_run(context: Context, run: Path, newest: str, name: str, dama
 
 
 def _check_repeated_command(context: Context, run: Path, name: str, damage: str) -> str | None:
-  """Damages a file of a finished classifier run, and repeats the command."""
   workplace = context.workplace
   copy = context.new_directory("command") / "run"
   shutil.copytree(run, copy)
@@ -292,7 +290,6 @@ def _export_cases(context: Context, run: Path) -> Iterator[Case]:
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   run, classified = context.workplace.pretraining_run, context.workplace.classifier_run
   newest = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))).name
   yield from _checkpoint_cases(context, run, classified, newest)

@@ -354,7 +354,6 @@ def _kinds_of_attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Ra
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   if not can_mount(context.directory / "probe"):
     raise RuntimeError("this process may not mount file systems: run this part as root")
   workplace = context.workplace

@@ -81,7 +81,6 @@ class Kill:
 def draw_kill_at_call(
   rng: random.Random, target: str, max_number: int, max_delay: float = 0.02, **fault_options: Any
 ) -> Kill:
-  """Draws a kill at the n-th call of a function."""
   when = fault_options.pop("when", None) or rng.choice(_KILL_TIMES)
   fault = {"target": target, "number": rng.randint(1, max_number), "when": when, **fault_options}
   if when == "within":
@@ -129,7 +128,6 @@ class KilledCommand(Command):
     return finished.unexpected_end() or self.difference(output, reference.output)
 
   def cases(self, group: str, number: int, draw_first: KillDraw, num_kills: Sequence[int] = (1, 2)) -> Iterator[Case]:
-    """Makes the cases of a group."""
     for index in range(self.context.count(number)):
       rng = self.context.rng(self.name, group, index)
       kills = [draw_first(rng)]
@@ -320,7 +318,6 @@ def _fork_equals_new_interpreter(workplace: Workplace, context: Context) -> str 
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   yield from _pretraining(context)
   yield from _finetuning(context)
   yield from _other_commands(context)

@@ -30,7 +30,6 @@ class Pair:
     self.command, self.refusal = command, refusal
 
   def start(self, output: Path) -> Running:
-    """Starts one of the two processes."""
     return self.command.context.workplace.start(self.command.argv(output))
 
   def wait_until_locked(self, process: Running, output: Path) -> None:
@@ -143,7 +142,6 @@ _REFUSALS = {
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   commands = {command.name: command for command in all_commands(context)}
   for pair in (Pair(commands[name], refusal) for name, refusal in _REFUSALS.items()):
     for group, trial, number in _TRIALS if pair.refusal else _TRIALS_WITHOUT_LOCK:

@@ -173,7 +173,6 @@ def _check_moved_checkpoint(context: Context) -> str | None:
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   case = partial(Case, in_process=True)
   for source in _FORBIDDEN_LINES:
     yield case("sources: the check finds forbidden code", source, partial(_check_is_found, source))

@@ -257,7 +257,6 @@ def _clock_cases(commands: Sequence[Command]) -> Iterator[Case]:
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """The cases of this part."""
   commands = all_commands(context)
   yield from _signal_cases(commands)
   yield from _stream_cases(context, commands)
