@@ -245,6 +245,6 @@ def repetition_warnings() -> list[str]:
   return [
     f"warning: --{flag.name} is given {flag.present} times: {flag.serialize()} is used"
     for flag in all_flags
-    # Only other names have the attribute is_hidden. A value under another name is also counted as one of the flag.
-    if flag.present > 1 and not isinstance(flag, flags.MultiFlag) and not hasattr(flag, "is_hidden")
+    # A value under another name, which has a first_name, is also counted as one of the flag itself.
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag) and not hasattr(flag, "first_name")
   ]
