@@ -36,11 +36,11 @@ _TENSORFLOW_REASON = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _TEST_FILE_BYTES = 64 << 10  # size of the file that is written as a test of the temporary directory
 _RUN_AGAIN = "run the same command again once the cause is fixed; finished work is kept"
-# File type -> its name in error messages.
-REGULAR_FILE, _PIPE = "a regular file", "a pipe"
+_REGULAR_FILE, _PIPE = "a regular file", "a pipe"
 SPECIAL_FILES = (_PIPE, "a socket", "a device")
+# File type -> its name in error messages.
 _KIND_NAMES = {
-  stat_module.S_IFREG: REGULAR_FILE,
+  stat_module.S_IFREG: _REGULAR_FILE,
   stat_module.S_IFDIR: "a directory",
   stat_module.S_IFIFO: _PIPE,
   stat_module.S_IFSOCK: "a socket",
@@ -70,7 +70,7 @@ def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
     UserError: the path is a directory, a pipe, a socket or a device.
   """
   kind = describe_kind(path)
-  if kind in ("", REGULAR_FILE) or (or_pipe and kind == _PIPE):
+  if kind in ("", _REGULAR_FILE) or (or_pipe and kind == _PIPE):
     return
   remedy = "save its output as a file, because it may be read more than once" if kind == _PIPE else "give a file"
   raise UserError(f"{path} is {kind}, not a regular file: {remedy}")
