@@ -1,4 +1,4 @@
-"""Runs a command with one seed or several, and summarizes the metrics over the seeds.
+"""Runs a command with several seeds, and summarizes the metrics over the seeds.
 
 The ALBERT paper reports medians over several runs of fine-tuning (section 4.1).
 """

@@ -100,7 +100,7 @@ REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classi
 def _named_models() -> dict[str, ModelConfig]:
   def make_config(hidden_size: int, num_layers: int, num_heads: int, **fields: Any) -> ModelConfig:
     sizes: dict[str, Any] = {"hidden_size": hidden_size, "num_hidden_layers": num_layers}
-    # As in both papers, the feed-forward layer is 4 times as large.
+    # As in both papers, the intermediate size is 4 times the hidden size.
     return ModelConfig(num_attention_heads=num_heads, intermediate_size=4 * hidden_size, **sizes, **fields)
 
   # (hidden_size, num_hidden_layers, num_attention_heads) of ALBERT, table 1. albert_tiny is not in the paper; it is

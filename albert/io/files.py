@@ -407,7 +407,7 @@ def remove_leftovers(directory: str) -> None:
       is_from_another_host = match["key"] != local_files.host_key()
       with contextlib.suppress(Exception):  # another process has removed it
         if local_files.has_ended(match["key"], int(match["pid"])) or (is_from_another_host and _is_abandoned(path)):
-          discard(path)  # not if it belongs to another user; a leftover does no harm
+          discard(path)  # this fails if it is of another user, which does no harm
 
 
 def _is_abandoned(path: str) -> bool:

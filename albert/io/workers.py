@@ -138,7 +138,7 @@ class Workers:
     executor = self._executor = self._executor or self._start_executor(function)
 
     def submit(item: WorkItem) -> futures.Future[Result]:
-      # The first calls start the worker processes, which ignore Ctrl-C even before `_start_worker` runs.
+      # The first calls start the worker processes. With this mask they ignore Ctrl-C before `_start_worker` runs, too.
       previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
       try:
         return executor.submit(function, item)

@@ -233,7 +233,7 @@ def _format_settings(runs: Sequence[RunRecord], name: str) -> str:
 
   Args:
     runs: the runs.
-    name: the field of RunRecord and the file, such as "config".
+    name: the field of RunRecord, such as "config"; the file is NAME.json.
   """
   rows = _format_values([flatten(getattr(run, name)) for run in runs])
   if not rows:
