@@ -102,7 +102,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
 
 def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
   """The last parts of each path, as many as make all names different, for example x/run and y/run."""
-  absolute_paths = [path if files.is_remote(path) else os.path.abspath(path) for path in paths]
+  absolute_paths = [files.absolute(path) for path in paths]
   split_paths = [path.replace(os.sep, "/").split("/") for path in absolute_paths]
   for num_parts in range(1, max(map(len, split_paths)) + 1):
     names = ["/".join(parts[-num_parts:]) for parts in split_paths]

@@ -8,7 +8,6 @@ selection of the run in RUN. A flag that contradicts that run is an error.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -236,8 +235,8 @@ class Settings:
     recorded = self.recorded(config_class, section)
     for name in [name for name in flags if name in recorded]:
       value, recorded_value = flags[name], recorded[name]
-      if name == "init_checkpoint" and value and recorded_value and not files.is_remote(value):
-        value, recorded_value = os.path.abspath(value), os.path.abspath(recorded_value)
+      if name == "init_checkpoint":
+        value, recorded_value = files.absolute(value), files.absolute(recorded_value)
       choices = option_fields(config_class)[name].metadata["choices"]
       if value == recorded_value:
         del flags[name]  # the run has this value already
