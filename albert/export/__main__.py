@@ -20,7 +20,7 @@ from absl import flags
 
 from albert import app, startup
 from albert.config import command_flags
-from albert.config.base import Config, define_field_flag
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export import registry
@@ -37,7 +37,7 @@ def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
   settings += [(task_registry.TASKS[form.task].config_class, form.settings) for form in FORMS.values()]
   fields_by_name: dict[str, dataclasses.Field[Any]] = {}
   for config_class, names in settings:
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    fields = option_fields(config_class)
     for name in names:
       fields_by_name.setdefault(name, fields[name])
   return fields_by_name

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from albert.config.base import from_dict
+from albert.config.base import from_dict, option_fields
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
@@ -259,8 +259,7 @@ def average_runs(
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
-  fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
-  settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
+  settings = {name: value for name, value in settings_of_runs[0].items() if name in option_fields(ClassifierConfig)}
   config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
   spec = make_spec(config)
   test_splits = [split for split, file_format in spec.test.items() if not file_format.folder]
