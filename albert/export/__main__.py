@@ -26,9 +26,10 @@ from albert.errors import UserError
 from albert.export import registry
 from albert.export.registry import EXTRA_FORMATS, FORMS, PRECISIONS
 from albert.tasks import registry as task_registry
+from albert.tokenization.recorded_settings import SETTINGS
 
 # Fields of FinetuningConfig that every served model depends on. They define how a text becomes ids.
-_TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "keep_accents", "convert_quotes")
+_TEXT_SETTINGS = ("max_seq_length", *SETTINGS)
 
 
 def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
