@@ -20,15 +20,16 @@ from absl import flags
 
 from albert import app, startup
 from albert.config import command_flags
-from albert.config.base import Config, define_field_flag
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export import registry
 from albert.export.registry import EXTRA_FORMATS, FORMS, PRECISIONS
 from albert.tasks import registry as task_registry
+from albert.tokenization.recorded_settings import SETTINGS
 
 # Fields of FinetuningConfig that every served model depends on. They define how a text becomes ids.
-_TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "keep_accents", "convert_quotes")
+_TEXT_SETTINGS = ("max_seq_length", *SETTINGS)
 
 
 def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
@@ -37,7 +38,7 @@ def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
   settings += [(task_registry.TASKS[form.task].config_class, form.settings) for form in FORMS.values()]
   fields_by_name: dict[str, dataclasses.Field[Any]] = {}
   for config_class, names in settings:
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    fields = option_fields(config_class)
     for name in names:
       fields_by_name.setdefault(name, fields[name])
   return fields_by_name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert.config.base import from_dict
+from albert.config.base import from_dict, option_fields
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.export.registry import FORMS, check_form
@@ -205,8 +205,7 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
   config_class = task_registry.TASKS[FORMS[name].task].config_class
   # The run may belong to another task, for example if the embeddings of a fine-tuned classifier are served. Then only
   # the fields that both configs have are used.
-  field_names = {field.name for field in dataclasses.fields(config_class)}
-  known_values = {key: value for key, value in values.items() if key in field_names}
+  known_values = {key: value for key, value in values.items() if key in option_fields(config_class)}
   config = from_dict(config_class, known_values, source=checkpoint.file.path)
   given = {name: overrides.get(name) for name in SETTINGS}
   tokenizer = tokenizer_config(checkpoint.vocabulary, checkpoint.file.directory, **given)

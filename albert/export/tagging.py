@@ -12,9 +12,8 @@ from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, cut_into_windows, gather_clipped, map_windows
 from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_of
-from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.files import TaggingData
-from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Scheme
+from albert.tasks.tagging.schemes import OUTSIDE, Scheme
 from albert.tokenization.words_graph import RaggedWords, split_words
 
 # B texts, W windows of all texts, S tokens of a window, L words of the longest text, T words of all texts, N spans of
@@ -131,11 +130,10 @@ class ServedTagger(ServedModel):
     data.find_labels()
     self.task_config = data.config
     self.fields = [RequestField(TEXT, "the text, of any length")]
-    scheme = SCHEMES[self.task_config.scheme]
-    self.labels = scheme.tags(parse_labels(self.task_config.labels, minimum=1))
-    owner = f"--scheme={scheme.name} with --labels={self.task_config.labels}"
+    self.labels = data.tags
+    owner = f"--scheme={data.scheme.name} with --labels={self.task_config.labels}"
     self.output = load_linear_head(checkpoint, len(self.labels), owner, " tags: give those it was trained with")
-    self.decoder = TagDecoder(scheme, self.labels)
+    self.decoder = TagDecoder(data.scheme, self.labels)
 
   def _cut_into_windows(self, words: RaggedWords) -> tuple[TokenBatch, tf.Tensor]:
     """The windows of texts, [W, S], and for each token the index of the word that begins with it, int32 [W, S].

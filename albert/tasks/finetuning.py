@@ -26,8 +26,6 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig, VocabularyId, VocabularySize
 
 _DataT = TypeVar("_DataT", bound="FinetuningData")
-# The settings of the tokenizer that change the text.
-_TEXT_SWITCHES = ("do_lower_case", "keep_accents", "convert_quotes")
 
 
 class FinetuningData(abc.ABC):
@@ -87,7 +85,7 @@ class FinetuningData(abc.ABC):
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the settings that a checkpoint depends on: here those of the vocabulary."""
-    settings = {name: getattr(self.tokenizer_config, name) for name in _TEXT_SWITCHES}
+    settings = {name: getattr(self.tokenizer_config, name) for name in recorded_settings.SETTINGS}
     return {"vocab_sha256": self.tokenizer.sha256, "vocab_kind": self.tokenizer.vocabulary.kind, **settings}
 
   def prediction_splits(self) -> Sequence[str]:
@@ -211,7 +209,7 @@ class FinetuningData(abc.ABC):
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
   """Returns the settings of a task's tokenizer: the given ones, or those that the vocabulary was made with."""
-  switches = {name: getattr(config, name) for name in _TEXT_SWITCHES}
+  switches = {name: getattr(config, name) for name in recorded_settings.SETTINGS}
   return recorded_settings.tokenizer_config(config.spm_model_file, **switches)
 
 

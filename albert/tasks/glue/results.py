@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from albert.config.base import from_dict
+from albert.config.base import from_dict, option_fields
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
@@ -116,15 +116,18 @@ def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds |
 
 
 def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.ndarray:
-  """Returns the thresholds of a run, float64 [C]: those of --thresholds=`choice`, or of thresholds.json, or 0.5.
+  """Returns the thresholds of a run, float64 [C]: the number that --thresholds gives, or thresholds.json, or 0.5.
 
-  `directory` is its output_dir, or "" if there is no run.
+  Args:
+    directory: its output_dir; "" if there is no run.
+    choice: the value of --thresholds.
+    labels: the C labels.
   """
   return _threshold_values(choice, read_thresholds(directory, labels) if directory else None, labels)
 
 
 def _threshold_values(choice: str, chosen: ChosenThresholds | None, labels: Sequence[str]) -> np.ndarray:
-  """Returns the thresholds of a value of --thresholds, float64 [C]. `chosen` counts if that is no number."""
+  """Returns float64 [C]: `choice`, the value of --thresholds, if it is a number; else `chosen`; without it, 0.5."""
   fixed = fixed_threshold(choice)
   if fixed is None and chosen is not None:
     return np.array([chosen.thresholds[label] for label in labels])
@@ -259,8 +262,7 @@ def average_runs(
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
-  fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
-  settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
+  settings = {name: value for name, value in settings_of_runs[0].items() if name in option_fields(ClassifierConfig)}
   config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
   spec = make_spec(config)
   test_splits = [split for split, file_format in spec.test.items() if not file_format.folder]

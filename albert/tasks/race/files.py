@@ -191,12 +191,13 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   for number, text in lines:
     location = f"{path}, line {number}" if number else path
     passage = json_values.parse(location, text.rstrip(), _Passage)
-    if not number and name != "all.txt":  # which has the passages of a folder in the original's download
-      yield location, _passage_id(folder, name), passage
+    if not number and name != "all.txt":  # in the original's download, all.txt has all passages of its folder
+      passage_id = _passage_id(folder, name)
     else:
       passage_id = passage.id or f"{name}-{max(number, 1)}"
-      # RACE's ids begin with the level: high19432.txt.
-      yield location, _passage_id(folder, passage_id.removeprefix(folder)) if folder in LEVELS else passage_id, passage
+      if folder in LEVELS:  # RACE's ids begin with the level: high19432.txt
+        passage_id = _passage_id(folder, passage_id.removeprefix(folder))
+    yield location, passage_id, passage
 
 
 def _passage_id(folder: str, name: str) -> str:

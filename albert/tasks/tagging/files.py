@@ -114,6 +114,7 @@ class TaggingData(FinetuningData):
     config: the flags, with the types of spans as labels.
     scheme: how tags mark spans.
     types: the types of spans: those of --labels, or else, from `find_labels` on, those of the training file.
+    tags: the tags of these types, in the order of the model's logits.
   """
 
   config: TaggingConfig
