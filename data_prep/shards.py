@@ -66,7 +66,7 @@ class ShardPlan:
     self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
   def save_runs(self, directory: str) -> None:
-    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks: file and table."""
+    """Writes the file and the table offset of each sorted run of all blocks to the job's workspace, for the tasks."""
     runs = [[os.path.basename(run.path), run.table_offset] for run in self._runs]
     files.write_json(files.join(directory, _RUNS_FILE), {"runs": runs})
 

@@ -126,7 +126,7 @@ def read_head(path: str) -> bytes:
 
 
 def wrong_start_error(path: str, head: bytes, expected: str) -> UserError:
-  """Returns the error for a file whose first bytes are not the expected ones."""
+  """Returns the error for a file whose first bytes are not the expected ones. `expected` ends with a remedy."""
   start = repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
   return UserError(f"{path}: begins with {start}, not with {expected}, or give --text_format")
 

@@ -162,7 +162,7 @@ def convert_inputs(
 def _map_files(
   function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], paths: Sequence[str], pool: WorkerPool, action: str
 ) -> dict[Any, dict[str, Any]]:
-  """Calls a function that returns the manifest's entry of a file for the task of each file. Shows a progress bar."""
+  """Calls a function for the task of each of `paths`, and returns task -> the manifest's entry of the file."""
   entries: dict[Any, dict[str, Any]] = {}
   if tasks:
     with Progress(sum(map(files.size, paths)), "B", action) as progress:
