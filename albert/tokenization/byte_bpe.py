@@ -267,7 +267,7 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
       (f"{path}, merge {number}", merge.split(" ") if isinstance(merge, str) else merge)
       for number, merge in enumerate(values["model"]["merges"], start=1)
     ]
-  piece_of_id = {piece_id: piece for piece, piece_id in id_of_piece.items() if isinstance(piece_id, int)}
+  piece_of_id = {piece_id: piece for piece, piece_id in id_of_piece.items() if type(piece_id) is int}
   ids = range(len(id_of_piece))
   for piece_id in ids:
     if piece_id not in piece_of_id:

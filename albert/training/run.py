@@ -360,7 +360,7 @@ def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_di
 
 
 def _finish(task: Task, checkpoints: CheckpointManager, cluster: Cluster, results_dir: str, step: int) -> str | None:
-  """Deletes old checkpoints, records the end and draws curves, unless it is done. Returns the path of new curves."""
+  """Deletes old checkpoints; records the end and draws curves if that is missing. Returns the path of new curves."""
   if cluster.is_chief:
     checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
   if read_training_loss(results_dir) is None:
