@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,8 +47,8 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   """
   if len(run_dirs) < 2:
     raise UserError(f"--inputs names {len(run_dirs)} run(s): give the output_dirs of two or more, separated by commas")
-  real_paths = [_real_path(directory) for directory in run_dirs]
-  if _real_path(output_dir) in real_paths:
+  real_paths = [files.real_path(directory) for directory in run_dirs]
+  if files.real_path(output_dir) in real_paths:
     raise UserError(f"--output_dir={output_dir} is one of --inputs, whose predictions it would replace: give another")
   configs: list[dict[str, Any]] = []
   for index, directory in enumerate(run_dirs):
@@ -74,10 +73,6 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   if metrics:
     files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
   return metrics
-
-
-def _real_path(directory: str) -> str:
-  return directory if files.is_remote(directory) else os.path.realpath(directory)
 
 
 def define_flags() -> None:

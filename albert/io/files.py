@@ -55,6 +55,11 @@ def absolute(path: str) -> str:
   return path if not path or is_remote(path) else os.path.abspath(path)
 
 
+def real_path(path: str) -> str:
+  """Returns the path without links, by which two names of one file are recognized. Remote paths stay as they are."""
+  return path if is_remote(path) else os.path.realpath(path)
+
+
 def is_remote(path: str) -> bool:
   """Whether the path is on a remote file system, such as gs://bucket/file."""
   return "://" in path

@@ -91,7 +91,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
   for path in run_paths:
     if not any(files.exists(files.join(path, name)) for name in _RUN_FILES):
       raise UserError(f"{path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
-    real_path = path if files.is_remote(path) else os.path.realpath(path)
+    real_path = files.real_path(path)
     if real_path in real_paths:
       raise UserError(f"{path} is given twice: give each run once")
     real_paths.add(real_path)
