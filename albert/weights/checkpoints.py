@@ -123,9 +123,9 @@ def find_damage(path: str, step: int | None = None) -> str | None:
       manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
     except UserError as error:
       return f"{MANIFEST_FILE} is damaged ({error})"
-    for name in (f"{WEIGHTS_PREFIX}.index", _MODEL_CONFIG_FILE):
-      if name not in manifest.files:
-        return f"{MANIFEST_FILE} is damaged (it does not list {name})"
+    for start in (f"{WEIGHTS_PREFIX}.index", _MODEL_CONFIG_FILE, f"{WEIGHTS_PREFIX}.data-"):
+      if not any(name.startswith(start) for name in manifest.files):
+        return f"{MANIFEST_FILE} is damaged (it does not list {start})"
     if step is not None and manifest.step != step:
       return f"{MANIFEST_FILE} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
     damages = (_find_file_damage(files.join(path, name), name, entry) for name, entry in manifest.files.items())

@@ -367,7 +367,3 @@ FORMS = {
   )
 }
 assert set(FORMS) == set(export_registry.FORMS), "each form needs a pipeline here"
-# A classifier of pairs of texts.
-PAIR_CLASSIFIER = dataclasses.replace(
-  FORMS["classifier"], name="pair", data_settings=FORMS["classifier"].data_settings | {"text_columns": "review,summary"}
-)

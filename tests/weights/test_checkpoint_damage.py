@@ -54,6 +54,10 @@ def replace_checkpoint_by_step_1(checkpoint: Path) -> None:
     (partial(edit_manifest, {}), r"manifest.json is damaged \(it does not list weights.index"),
     (partial(edit_manifest, {"weights.index": {"bytes": 1, "sha256": ""}}), "does not list albert_config.json"),
     (
+      partial(edit_manifest, {name: {"bytes": 1, "sha256": ""} for name in ("weights.index", "albert_config.json")}),
+      r"does not list weights\.data-",
+    ),
+    (
       partial(edit_manifest, {"../x": {"bytes": 1, "sha256": ""}}),
       r"damaged .*a key in \$\.files must be a text that names a file ",
     ),
