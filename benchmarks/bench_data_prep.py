@@ -335,9 +335,8 @@ def measure_sorting() -> None:
   # Real blocks have up to 128 MB of instances, and these about this fraction of it. So the steps are as much smaller.
   fraction = FLAGS.block_examples * (2 * _NUM_WORDS + block_files.INDEX_BYTES) / (128 << 20)
   shards._MIN_STEP_BYTES = shards._MAX_STEP_BYTES = int(shards._MAX_STEP_BYTES * fraction)
-  columns = ("blocks", "tasks", "examples", "us/example", "opens/task", "reads/task", "open", "memory_MB")
-  columns = (*columns, "KB/slice", "MB/step")
-  print("".join(f"{column:>12}" for column in columns))
+  columns = ("us/example", "opens/task", "reads/task", "open", "memory_MB", "KB/slice", "MB/step")
+  print("".join(f"{column:>12}" for column in ("blocks", "tasks", "examples", *columns)))
   settings = PreparationSettings(max_seq_length=_TOKENS, max_predictions_per_seq=_PREDICTIONS)
   for num_blocks in map(int, FLAGS.sorting):
     with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory:

@@ -178,7 +178,7 @@ def sentence_key(sentence: str) -> bytes:
 
 
 class Document(NamedTuple):
-  """The text of a module: one sentence on each line, and a blank line. The name is its path in the packages."""
+  """The text of a module, with one sentence on each line and a blank line at the end, and the module's path."""
 
   name: str
   text: str

@@ -53,7 +53,7 @@ class ShardsTask:
 
 
 class ShardPlan:
-  """Finds the key ranges of each shard, of the blocks of the whole text."""
+  """Says which ranges of keys, in the blocks of the whole text, hold the examples of each shard."""
 
   def __init__(self, blocks: Sequence[Block], num_shards: int):
     sizes = add_sizes(blocks)

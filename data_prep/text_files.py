@@ -41,7 +41,7 @@ def compression(path: str) -> str:
 
 
 class _DecompressedStream(io.RawIOBase):
-  """A stream of decompressed data, which an iterator gives. Damage is a UserError that names the file."""
+  """A stream of the decompressed data of an iterator. If the data is damaged, a UserError names the file."""
 
   def __init__(self, path: str, file: BinaryIO, chunks: Iterator[bytes]):
     self._path, self._file, self._chunks = path, file, chunks
