@@ -31,11 +31,12 @@ from albert.config.model import ModelConfig
 from albert.config.recipes import Recipe
 from albert.config.run import TrainConfig
 from albert.errors import UserError
-from albert.experiments import catalog, costs, runner
+from albert.experiments import catalog, runner
 from albert.experiments.inputs import DownstreamTask, define_plan_flags, given_tasks, hash_files
 from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
 from albert.io import files
 from albert.runs import output_files
+from albert.settings import costs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
 

@@ -23,8 +23,8 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.model import MODELS, ModelConfig  # noqa: E402
 from albert.errors import UserError  # noqa: E402
-from albert.experiments import costs  # noqa: E402
 from albert.runs import figures  # noqa: E402
+from albert.settings import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import OURS, Peer, without_dropout  # noqa: E402
 

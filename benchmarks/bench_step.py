@@ -23,7 +23,7 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.model import MODELS, ModelConfig  # noqa: E402
 from albert.errors import UserError  # noqa: E402
-from albert.experiments import costs  # noqa: E402
+from albert.settings import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import PEERS, Peer, parse_shape, without_dropout  # noqa: E402
 

@@ -22,7 +22,7 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.config.model import MODELS  # noqa: E402
-from albert.experiments import costs  # noqa: E402
+from albert.settings import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import make_arguments, parse_shape, without_dropout  # noqa: E402
 

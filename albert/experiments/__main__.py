@@ -19,10 +19,11 @@ from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range
 from albert.errors import UserError
-from albert.experiments import catalog, costs, inputs, runner, tables
+from albert.experiments import catalog, inputs, runner, tables
 from albert.experiments.catalog import Scale
 from albert.experiments.plan import Plan
 from albert.io import files
+from albert.settings import costs
 from albert.tasks.race.files import split_folder
 from albert.tasks.splits import DEV
 

@@ -30,10 +30,10 @@ import msgspec
 from albert.config.command_flags import format_flag
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
-from albert.experiments import costs
 from albert.io import files, json_text, json_values
 from albert.runs import logs, output_files
 from albert.runs.directory_lock import DirectoryLock
+from albert.settings import costs
 
 RESULTS_FILE, SCALE_FILE = "results.jsonl", "scale.json"
 # The command lines that were run, and the folder of their outputs.

@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.data.dataset import InputContext
-from albert.experiments import costs
+from albert.settings import costs
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from benchmarks.gpu import step_package

@@ -11,7 +11,7 @@ import pytest
 
 from albert.experiments import catalog, runner
 from albert.experiments.catalog import read_scale
-from albert.experiments.costs import step_flops
+from albert.settings.costs import step_flops
 
 
 def _run_experiments(*words: str) -> subprocess.CompletedProcess[str]:

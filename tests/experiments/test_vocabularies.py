@@ -11,8 +11,9 @@ import pytest
 from absl import flags
 
 from albert.errors import UserError
-from albert.experiments import catalog, costs, runner, tables
+from albert.experiments import catalog, runner, tables
 from albert.experiments.plan import Plan
+from albert.settings import costs
 from albert.tokenization import wordpiece
 from data_prep import train_vocab
 from tests.experiments.plans import make_plan
