@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -15,13 +16,15 @@ import msgspec
 
 from albert.config import base
 from albert.config.base import Config, option
-from albert.config.command_flags import MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value
 
 # An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
 _command_option = functools.partial(option, per_command=True)
+# The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
+REFERENCE_BATCH_SIZE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,11 @@ class OptimizerConfig(Config):
     above=0,
   )
   scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
+
+  def peak_learning_rate(self, train_batch_size: int) -> float:
+    """Returns the learning rate at the end of the warm-up, scaled for the batch with scale_learning_rate."""
+    scale = math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE) if self.scale_learning_rate else 1.0
+    return self.learning_rate * scale
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -341,8 +349,14 @@ class RunConfig(Config):
   )
   chip: str = _command_option(
     "",
-    "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
-    "which --gradient_accumulation_steps the same batch fits",
+    "with --dry_run: a TPU or GPUs, such as v3-8, v5e-32, v100-8 or a100-1, or cpu; prints whether the training step "
+    "fits into the memory and, for pretraining, hours, cost and learning rate",
+  )
+  hours: float | None = _command_option(
+    None, "with --chip: prints how many steps of pretraining fit into this time, in hours", above=0
+  )
+  price_per_hour: float | None = _command_option(
+    None, "with --chip: price of all its chips per hour; prints what pretraining costs", minimum=0
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()
@@ -358,6 +372,9 @@ class RunConfig(Config):
     super().__post_init__()
     if self.chip and not self.dry_run:
       raise UserError(f"--chip={self.chip} only goes with --dry_run; training takes the TPU that --tpu names")
+    for name in ("hours", "price_per_hour"):
+      if getattr(self, name) is not None and not self.chip:
+        raise UserError(f"--{name}={getattr(self, name):g} only goes with --dry_run and --chip, such as --chip=v3-8")
     if not self.output_dir and (self.has_action or not self.chip):
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
     if self.train.max_train_seconds and self.optimizer.warmup_proportion:
@@ -441,6 +458,26 @@ def training_addresses(train: TrainConfig) -> list[str]:
       "variable TF_CONFIG; it is not set"
     )
   return addresses
+
+
+def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
+  """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
+
+  Args:
+    train: the training settings.
+    num_examples: number of examples of an epoch; with several stages, its mean over all steps.
+  Raises:
+    UserError: the number of epochs gives more than 2^31 - 1 steps.
+  """
+  if not train.num_train_epochs:
+    return train.num_train_steps
+  steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
+  if steps > INT32_MAX:
+    raise UserError(
+      f"num_train_epochs={train.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
+      f"epochs (at most {INT32_MAX} steps)"
+    )
+  return steps
 
 
 def stage_name(index: int, num_stages: int) -> str:

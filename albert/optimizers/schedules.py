@@ -13,8 +13,6 @@ from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.gradients import make_replica_variable
 
-# The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
-REFERENCE_BATCH_SIZE = 4096
 # Names of the variables of a time limit in checkpoints.
 _SECONDS, _COUNTED_STEPS, _PLANNED_STEPS = "time_limit_seconds", "time_limit_counted_steps", "time_limit_planned_steps"
 
@@ -93,14 +91,12 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_siz
   Raises:
     UserError: the scaled learning rate overflows float32, or the warm-up is longer than the run.
   """
-  peak = config.learning_rate
-  if config.scale_learning_rate:
-    peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
-    if math.isinf(as_float32(peak)):
-      raise UserError(
-        f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and a batch of {train_batch_size}: the "
-        f"product {peak:g} overflows float32"
-      )
+  peak = config.peak_learning_rate(train_batch_size)
+  if config.scale_learning_rate and math.isinf(as_float32(peak)):
+    raise UserError(
+      f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and a batch of {train_batch_size}: the "
+      f"product {peak:g} overflows float32"
+    )
   warmup_steps = config.num_warmup_steps
   if config.warmup_proportion:
     warmup_steps = round(config.warmup_proportion * num_train_steps)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert.config.model import ModelConfig
+from albert.errors import UserError
 from albert.weights.names import encoder_shapes, num_parameters
 
 # The speed of a training step, as a fraction of the speed of a product of large matrices (both in operations/s).
@@ -34,6 +35,11 @@ class Speed(NamedTuple):
   peak: float
   fraction: float
   source: str
+
+  @property
+  def flops_per_second(self) -> float:
+    """The operations per second of a training step."""
+    return self.peak * self.fraction
 
 
 # The fractions are geometric means of what was published or measured for BERT-large, or for the models of
@@ -62,8 +68,8 @@ SPEEDS = {
   "h100": {"bfloat16": Speed(989e12, 0.37, _MEASURED), "float32": Speed(494e12, 0.4, _LIKE_A100)},
   "h200": {"bfloat16": Speed(989e12, 0.36, _MEASURED), "float32": Speed(494e12, 0.4, _LIKE_A100)},
 }
-# Kind of GPU -> GB of memory, for the smallest model of this kind.
-GPU_GIGABYTES = {
+# Kind of GPU -> GiB of memory, of the smallest model of this kind.
+GPU_GIB = {
   **dict.fromkeys(("t4", "v100"), 16),
   **dict.fromkeys(("a10g", "l4", "rtx3090", "rtx4090"), 24),
   **{"a100": 40, "h100": 80, "h200": 141},
@@ -122,7 +128,24 @@ def matmul_flops_per_second() -> float:
 
 @functools.cache
 def chip_speeds(kind: str) -> dict[str, Speed]:
-  """Returns precision -> speed of a kind of chip, which is CPU or a key of SPEEDS."""
+  """Returns precision -> speed of a kind of chip, which is CPU or a key of SPEEDS. The speed of CPU is measured."""
   if kind == CPU:
-    return {"float32": Speed(matmul_flops_per_second(), _EFFICIENCY, "the product of large matrices was timed now")}
+    return {"float32": Speed(matmul_flops_per_second(), _EFFICIENCY, "assumed; the peak was measured now")}
   return SPEEDS[kind]
+
+
+def resolve_speed(chip: str, kind: str, precision: str) -> tuple[str, Speed]:
+  """Returns the precision that training on a chip has, and its speed.
+
+  Args:
+    chip: value of --chip.
+    kind: its kind, CPU or a key of SPEEDS.
+    precision: value of --precision.
+  Raises:
+    UserError: the speed of this precision is not known.
+  """
+  speeds = chip_speeds(kind)
+  name = next(iter(speeds)) if precision == "auto" else precision
+  if name not in speeds:
+    raise UserError(f"--chip={chip}: its table is for {' and '.join(speeds)}, not for --precision={precision}")
+  return name, speeds[name]

@@ -1,22 +1,31 @@
-"""What --dry_run prints: the plan of a command, its settings, and whether its training step fits a TPU.
+"""What --dry_run prints: the plan of a command, its settings, and what it takes on the TPU or GPUs of --chip.
 
 Needs no TensorFlow.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
+from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, resolve_train_steps
 from albert.errors import UserError
 from albert.io.progress import log
+from albert.settings import costs
 from albert.settings.resolve import ResolvedSettings
-from albert.settings.tpu_memory import MemoryCheck, parse_slice, read_table
-from albert.tasks.pretraining import files as pretraining_files
+from albert.settings.tpu_memory import MemoryCheck, MemoryTable, Slice, parse_slice, read_table
+from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.weights.names import encoder_shapes, num_parameters
+
+# A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
+_MOST_PASSES = 40
+# Gradient checkpointing computes the forward pass twice, which is a third of a step.
+_RECOMPUTATION = 4 / 3
+_MASKED_SHARE = 0.15  # of the tokens, unless --max_predictions_per_seq is given
 
 
 def print_plan(resolved: ResolvedSettings) -> None:
@@ -27,13 +36,21 @@ def print_plan(resolved: ResolvedSettings) -> None:
   Raises:
     UserError: a flag or a file cannot be used, or the training step does not fit the TPU of --chip.
   """
-  config = resolved.config
-  if config.has_action or not config.chip:
+  config, data = resolved.config, resolved.data_config
+  table = read_table()
+  cores = parse_slice(config.chip, table) if config.chip else None
+  if cores:
+    costs.resolve_speed(config.chip, cores.chip, config.train.precision)
+  if not isinstance(data, PretrainingConfig) and (config.hours or config.price_per_hour is not None):
+    raise UserError("--hours and --price_per_hour are for pretraining: leave them out, or use run_pretraining.py")
+  if config.has_action or not cores:
     resolved.read_inputs()
   for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
     print(line)
-  if config.chip:
-    print(_describe_memory(resolved))
+  if cores and isinstance(data, PretrainingConfig):
+    print("\n".join(_describe_pretraining(resolved, data, cores)))
+  if cores and cores.limit:
+    print(_describe_memory(resolved, cores, table))
   log("--dry_run: nothing was trained, and nothing was written")
 
 
@@ -53,7 +70,7 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
     if isinstance(resolved.data_config, PretrainingConfig):
-      lines += pretraining_files.describe_stages(model, resolved.data_config, train)
+      lines += describe_stages(model, resolved.data_config, train)
   if config.do_eval:
     lines.append(f"evaluate: {train.eval_batch_size} examples per batch")
   if config.do_predict:
@@ -85,17 +102,91 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
   return [wrapper.fill(f"from {source}: {' '.join(flags)}") for source, flags in sources if flags]
 
 
-def _describe_memory(resolved: ResolvedSettings) -> str:
+def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, cores: Slice) -> list[str]:
+  """Returns lines about what a pretraining run reads and takes, and about its learning rate."""
+  train, batch, length = resolved.config.train, resolved.config.train.train_batch_size, find_length(data)
+  counted = count_examples(data)
+  if train.num_train_epochs and counted is None:
+    raise UserError(
+      f"--num_train_epochs={train.num_train_epochs:g}: how many steps these are is known from local shards with a "
+      "manifest.json only: give them as --input_file, or give --num_train_steps"
+    )
+  steps = resolve_train_steps(train, counted[0] if counted else 0)
+  lines = [
+    f"data: {batch:,} sequences of {length} tokens, {batch * length:,} tokens per step; {steps * batch:,} sequences, "
+    f"{steps * batch * length:,} tokens in {steps:,} steps"
+  ]
+  if counted:
+    num_examples, examples_per_pass = counted
+    passes = steps * batch / examples_per_pass
+    lines.append(f"passes: the run sees the text of its {num_examples:,} examples {passes:,.3g} times")
+    if passes > _MOST_PASSES:
+      limit = max(1, int(_MOST_PASSES * examples_per_pass / batch))
+      lines.append(f"warning: more than {_MOST_PASSES} passes: prepare more text, or give --num_train_steps={limit}")
+    elif passes < 1:
+      one_pass = math.ceil(examples_per_pass / batch)
+      lines.append(f"warning: a part of the text is not used: --num_train_steps={one_pass} sees all of it once")
+  predictions = data.max_predictions_per_seq or math.ceil(_MASKED_SHARE * length)
+  flops = costs.step_flops(resolved.model_config, batch_size=batch, seq_length=length, predictions=predictions)
+  return [*lines, *_describe_time(resolved, cores, steps, flops), _describe_learning_rate(resolved)]
+
+
+def _describe_time(resolved: ResolvedSettings, cores: Slice, steps: int, flops: float) -> list[str]:
+  """Returns lines about the work and the time of `steps` steps of `flops` operations, and about what they cost."""
+  config, train = resolved.config, resolved.config.train
+  precision, speed = costs.resolve_speed(config.chip, cores.chip, train.precision)
+  recomputation = _RECOMPUTATION if train.recompute_grad else 1
+  step_hours = recomputation * flops / (speed.flops_per_second * cores.num_cores) / 3600
+  hours = steps * step_hours
+  lines = [
+    f"work: {flops / 1e12:,.3g} TFLOP per step, {flops * steps:.3g} FLOP in total",
+    f"time on {cores.name} in {precision}: {_with_range(hours)} hours, "
+    f"{_number(train.train_batch_size / step_hours / 3600)} sequences/s, at {speed.fraction:.0%} of the peak of "
+    f"{speed.peak / 1e12:,.3g} TFLOP/s per {cores.unit} ({speed.source})",
+  ]
+  for name, other in costs.chip_speeds(cores.chip).items():
+    if train.precision == "auto" and other.flops_per_second > speed.flops_per_second:
+      faster = hours * speed.flops_per_second / other.flops_per_second
+      lines.append(f"time with --precision={name}: {_with_range(faster)} hours")
+  if config.price_per_hour is not None:
+    lines.append(f"cost: {_with_range(hours * config.price_per_hour)} dollars, at {config.price_per_hour:g} per hour")
+  if config.hours:
+    lines.append(f"in {config.hours:g} hours: {_with_range(config.hours / step_hours)} of {steps:,} steps")
+  return lines
+
+
+def _describe_learning_rate(resolved: ResolvedSettings) -> str:
+  """Returns a line that compares the learning rate with that of the recipe, scaled for the batch."""
+  recipe, optimizer, batch = resolved.settings.recipe, resolved.config.optimizer, resolved.config.train.train_batch_size
+  values = recipe.sections.get("optimizer", {})
+  rate, recipe_batch = values.get("learning_rate", OptimizerConfig.learning_rate), REFERENCE_BATCH_SIZE
+  if not values.get("scale_learning_rate"):
+    recipe_batch = recipe.sections.get("train", {}).get("train_batch_size", recipe_batch)
+  expected, actual = rate * math.sqrt(batch / recipe_batch), optimizer.peak_learning_rate(batch)
+  rule = f"{rate:g} x sqrt({batch} / {recipe_batch}) = {expected:.3g}"
+  line = f"learning rate: {actual:.3g}; for this batch the rule of {recipe.name or 'the paper'} gives {rule}"
+  if math.isclose(expected, actual, rel_tol=0.01):
+    return line
+  unscaled = " --noscale_learning_rate" if optimizer.scale_learning_rate else ""
+  return f"{line}: give --learning_rate={expected:.3g}{unscaled}"
+
+
+def _number(value: float) -> str:
+  return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _with_range(value: float) -> str:
+  """Formats an estimate with the range that it has because of the speed."""
+  return f"{_number(value)} ({_number(value / costs.SPEED_RANGE)} to {_number(value * costs.SPEED_RANGE)})"
+
+
+def _describe_memory(resolved: ResolvedSettings, cores: Slice, table: MemoryTable) -> str:
   """Returns a line that says whether the training step fits. Raises UserError if it does not."""
   train = resolved.config.train
-  if train.precision not in ("auto", "bfloat16"):
-    raise UserError(f"--chip={resolved.config.chip}: its table is for bfloat16, not for --precision={train.precision}")
   if train.shard_optimizer_state:
     raise UserError(
       f"--chip={resolved.config.chip}: its table has no steps with --shard_optimizer_state. They need less memory: "
       "leave the flag out; what fits without it also fits with it"
     )
-  table = read_table()
-  cores = parse_slice(resolved.config.chip, table)
   step = resolved.settings.task_entry.training_step(resolved.data_config)
   return MemoryCheck(table, cores, step, resolved.model_config).describe(train)

@@ -1,7 +1,8 @@
-"""Says whether a training step fits into the memory of a TPU, from a table of compiled steps. Needs no TensorFlow.
+"""Says whether a training step fits into the memory of a TPU or GPU. Needs no TensorFlow.
 
-The table is tpu_memory.json beside this module. benchmarks/tpu_aot.py makes it: it compiles the steps for a TPU and
-reads from the compiler how many bytes each of them takes. No step of the table was run on a TPU.
+For TPUs there is a table of compiled steps, tpu_memory.json beside this module. benchmarks/tpu_aot.py makes it: it
+compiles the steps for a TPU and reads from the compiler how many bytes each of them takes. No step of the table was run
+on a TPU. For GPUs, and for steps that are not in the table, the bytes are estimated.
 
 Letters: a core is a replica of TensorFlow; a micro-batch is what a core computes at a time, which is its share of the
 batch divided by the number of accumulation steps.
@@ -19,6 +20,7 @@ from albert.config.model import MODELS, ModelConfig
 from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import files
+from albert.settings import costs
 from albert.tasks.registry import TrainingStep
 from albert.weights.names import encoder_shapes, num_parameters
 
@@ -27,6 +29,12 @@ _GIB = 1 << 30
 _BYTES_PER_GRADIENT = 4
 # A weight, its two moments and its gradient, in float32.
 _BYTES_PER_PARAMETER = 16
+# On one H100, the activations of five models and lengths took 1.4 to 1.6 times the estimate for TPUs.
+_GPU_ACTIVATIONS = 1.5
+# The part of a GPU's memory that TensorFlow can use.
+_USABLE_GPU_MEMORY = 0.9
+# Kind of a TPU in gcloud's --accelerator-type -> its key in MemoryTable.chips, where the two differ.
+_ACCELERATOR_TYPES = {"v5litepod": "v5e"}
 
 
 class ChipMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,13 +97,13 @@ def read_table(path: str = TABLE_FILE) -> MemoryTable:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-  """The cores of a TPU.
+  """The cores of a TPU, or GPUs.
 
   Attributes:
     name: as the user gave it, such as "v4-32".
-    chip: a key of MemoryTable.chips.
-    num_cores: number of cores, which are replicas of TensorFlow.
-    limit: bytes of HBM that a program can use on a core.
+    chip: a key of MemoryTable.chips or costs.GPU_GIB, or costs.CPU.
+    num_cores: number of cores or GPUs, which are replicas of TensorFlow.
+    limit: bytes that a program can use on a core or GPU; 0 if that is not known.
   """
 
   name: str
@@ -103,30 +111,35 @@ class Slice:
   num_cores: int
   limit: int
 
+  @property
+  def unit(self) -> str:
+    """What a replica of TensorFlow is."""
+    return "GPU" if self.chip in costs.GPU_GIB else "machine" if self.chip == costs.CPU else "core"
+
 
 def parse_slice(name: str, table: MemoryTable) -> Slice:
-  """Parses --chip: the kind of a TPU, such as "v3", or its kind and size, such as "v3-512".
+  """Parses --chip: a kind, such as "v3", or a kind and a size, such as "v3-512", "v5litepod-8" or "v100-4".
 
-  Without a size it is a TPU of one host: v3-8, v4-8, v5e-8, v5p-8 or v6e-8.
+  Without a size, a TPU is one of one host: v3-8, v4-8, v5e-8, v5p-8 or v6e-8. Of others it is one: v100-1.
 
   Raises:
-    UserError: the table has no such kind, or there is no such size.
+    UserError: there is no such kind or size.
   """
-  chip, dash, size = name.partition("-")
-  if chip not in table.chips:
-    raise UserError(
-      f"--chip={name}: not in the table of compiled steps; known: {', '.join(table.chips)}, also with a size, as "
-      f"{next(iter(table.chips))}-32"
-    )
-  memory = table.chips[chip]
+  kind, dash, size = name.partition("-")
+  chip = _ACCELERATOR_TYPES.get(kind, kind)
+  others = {gpu: ChipMemory(int(gib * _GIB * _USABLE_GPU_MEMORY), 1) for gpu, gib in costs.GPU_GIB.items()}
+  memory = (table.chips | others | {costs.CPU: ChipMemory(0, 1)}).get(chip)
+  if memory is None:
+    known = ", ".join([*table.chips, *_ACCELERATOR_TYPES, *others, costs.CPU])
+    raise UserError(f"--chip={name}: unknown; known: {known}, also with a number, as v3-32 or v100-8")
   if dash and not re.fullmatch(r"[1-9]\d{0,5}", size):
-    raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {chip}-32")
-  units = int(size) if dash else 8
+    raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {kind}-32")
+  units = int(size) if dash else 8 if chip in table.chips else 1
   if units % memory.units_per_core:
     raise UserError(
-      f"--chip={name}: the size of a {chip} counts {memory.units_per_core} for each core: give an even one"
+      f"--chip={name}: the size of a {kind} counts {memory.units_per_core} for each core: give an even one"
     )
-  return Slice(f"{chip}-{units}", chip, units // memory.units_per_core, memory.limit)
+  return Slice(f"{kind}-{units}", chip, units // memory.units_per_core, memory.limit)
 
 
 def _model_name(model: ModelConfig) -> str:
@@ -192,26 +205,27 @@ class MemoryCheck:
     parts = self._cores.num_cores * train.gradient_accumulation_steps
     if train.train_batch_size % parts:
       raise UserError(
-        f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} cores x "
-        f"{train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
+        f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} "
+        f"{self._cores.unit}s x {train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
       )
     times = f", {train.gradient_accumulation_steps} times" if train.gradient_accumulation_steps > 1 else ""
     batch = (
       f"{self._micro_batch(train)} examples of {self._step.length} tokens on each of {self._cores.num_cores} "
-      f"cores{times}"
+      f"{self._cores.unit}{'s' if self._cores.num_cores > 1 else ''}{times}"
     )
     rows = self._rows(train)
     if not rows:
-      return f"{self._estimate(recompute_grad=train.recompute_grad)}; this batch is {batch}"
+      return self._estimate(train, batch)
     batch = f"{self._model_name} on {self._cores.name}: {batch}"
-    if bound := self._find_bound(train):
-      num_bytes, is_exact, compiled = bound
-      size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
-      return f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
     # The batches of the table next to the limit.
     rows = [row for row in rows if row.length == self._step.length and row.gradient_accumulation_steps == 1]
     known = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
     known += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
+    if bound := self._find_bound(train):
+      num_bytes, is_exact, compiled = bound
+      size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
+      line = f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
+      return "; of this length, ".join([line, *([", ".join(known)] if known else [])])
     limits = f"{self._gib} ({', '.join(known)})" if known else self._gib
     if self._is_too_large(train):
       raise UserError(f"{batch} do not fit into {limits}: {self._remedy(train)}")
@@ -279,8 +293,9 @@ class MemoryCheck:
       return "not even one does: give a smaller model or another TPU"
     return "no number of accumulation steps is known with which this batch fits"
 
-  def _estimate(self, *, recompute_grad: bool) -> str:
+  def _estimate(self, train: TrainConfig, batch: str) -> str:
     """Returns a line about a step that is not in the table. Raises UserError if the weights alone do not fit."""
+    recompute_grad, cores = train.recompute_grad, self._cores
     weights = self._num_parameters * _BYTES_PER_PARAMETER
     known = (
       f"--chip={self._cores.name}: {self._step.name}{' with --recompute_grad' if recompute_grad else ''} of this model "
@@ -289,6 +304,13 @@ class MemoryCheck:
     )
     if weights > self._cores.limit:
       raise UserError(f"{known}, so no batch fits: give a smaller model")
-    per_sequence = activation_bytes(self._model, self._step.length, recompute_grad=recompute_grad)
-    largest = (self._cores.limit - weights) // (per_sequence * self._step.sequences_per_example)
-    return f"{known}. Estimate, within a factor of 2: {largest} examples per core fit"
+    precision, _ = costs.resolve_speed(cores.name, cores.chip, train.precision)
+    scale = (_GPU_ACTIVATIONS if cores.chip in costs.GPU_GIB else 1) * (2 if precision == "float32" else 1)
+    per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=recompute_grad)
+    largest = int((cores.limit - weights) / (per_sequence * self._step.sequences_per_example))
+    line = f"{known}. Estimate, within a factor of 2: {largest} examples per {cores.unit} fit; this batch is {batch}"
+    share = train.train_batch_size // cores.num_cores
+    sizes = [size for size in range(1, largest + 1) if share % size == 0]
+    if self._micro_batch(train) <= largest or not sizes:
+      return line
+    return f"{line}: give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"

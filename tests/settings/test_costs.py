@@ -6,10 +6,16 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from albert.config.model import MODELS
+from albert.errors import UserError
 from albert.settings import costs
+from albert.settings.dry_run import print_plan
+from albert.settings.resolve import resolve_settings
 from albert.settings.tpu_memory import read_table
 from benchmarks.tpu.chips import CHIPS
+from tests.synthetic import write_manifest, write_shards
 
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "results" / "tpu_aot_trials.jsonl"
 PLAIN = {"step": "pretraining", "recompute_grad": False, "gradient_accumulation_steps": 1, "one_hot": False}
@@ -35,4 +41,111 @@ def test_every_tpu_of_the_memory_table_has_the_peak_of_its_specification():
   assert costs.SPEEDS.keys() >= read_table().chips.keys()
   for name, chip in CHIPS.items():
     assert costs.SPEEDS[name]["bfloat16"].peak == chip.flops
-  assert costs.SPEEDS.keys() == CHIPS.keys() | costs.GPU_GIGABYTES.keys() | {"v2"}
+  assert costs.SPEEDS.keys() == CHIPS.keys() | costs.GPU_GIB.keys() | {"v2"}
+
+
+def plan_lines(capsys: pytest.CaptureFixture[str], task_name: str = "pretraining", **flags: object) -> dict[str, str]:
+  """Returns the lines of a plan, by their first words."""
+  print_plan(resolve_settings(task_name, {"dry_run": True, **flags}))
+  return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
+
+
+BASE = {"model": "albert_base", "max_seq_length": 512, "train_batch_size": 512, "num_train_steps": 1000}
+
+
+def test_the_plan_has_sequences_work_time_cost_steps_and_rate(capsys):
+  lines = plan_lines(capsys, chip="v3-8", hours=0.5, price_per_hour=10.0, **BASE)
+  assert lines["data"] == (
+    "512 sequences of 512 tokens, 262,144 tokens per step; 512,000 sequences, 262,144,000 tokens in 1,000 steps"
+  )
+  flops = costs.step_flops(MODELS["albert_base"], batch_size=512, seq_length=512, predictions=77)
+  assert lines["work"] == f"{flops / 1e12:.3g} TFLOP per step, {1000 * flops:.3g} FLOP in total"
+  # 28% of the peak of 8 cores
+  seconds = flops / (0.28 * 8 * 61.5e12)
+  hours = 1000 * seconds / 3600
+  assert lines["time on v3-8 in bfloat16"].startswith(
+    f"{hours:.2g} ({hours / 1.6:.2g} to {hours * 1.6:.2g}) hours, {512 / seconds:.0f} sequences/s, at 28% of the peak "
+    "of 61.5 TFLOP/s per core (BERT-large "
+  )
+  assert lines["cost"].startswith(f"{10 * hours:.2g} (")
+  assert lines["cost"].endswith(" dollars, at 10 per hour")
+  assert lines["in 0.5 hours"].startswith(f"{0.5 / hours * 1000:,.0f} (")
+  assert lines["learning rate"].endswith("0.00176 x sqrt(512 / 4096) = 0.000622: give --learning_rate=0.000622")
+  assert "cost" not in plan_lines(capsys, chip="v3-8", **BASE)
+
+
+def test_gradient_checkpointing_takes_a_third_more_time(capsys):
+  times = [plan_lines(capsys, chip="v3-8", recompute_grad=recompute, hours=1.0, **BASE) for recompute in (False, True)]
+  steps = [int(lines["in 1 hours"].split(" ")[0].replace(",", "")) for lines in times]
+  assert steps[0] / steps[1] == pytest.approx(4 / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("chip", [*costs.SPEEDS.keys() - {"v2"}, "v5litepod-8", "cpu"])
+def test_every_chip_has_a_plan(chip, capsys):
+  lines = plan_lines(capsys, chip=chip, **{**BASE, "train_batch_size": 8})
+  (time,) = (key for key in lines if key.startswith(f"time on {chip}"))
+  assert time.endswith(next(iter(costs.chip_speeds("v5e" if chip == "v5litepod-8" else chip))))
+  assert ("time with --precision=float16" in lines) == (chip in ("t4", "v100"))
+
+
+@pytest.mark.parametrize(
+  ("steps", "warning"),
+  [
+    (3, None),
+    (250, None),  # 250 steps of 4 are 40 passes over 25 examples
+    (251, "more than 40 passes: prepare more text, or give --num_train_steps=250"),
+    (5, "a part of the text is not used: --num_train_steps=7 sees all of it once"),
+  ],
+)
+def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, capsys, steps, warning):
+  # Two of three shards, in which each text stands four times: 100 examples are 25 of one pass.
+  shards = write_shards(tmp_path, [60, 40, 7])
+  write_manifest(tmp_path, shards, [60, 40, 7], settings={"dupe_factor": 4})
+  batch = 4 if steps != 3 else 10
+  flags = {"chip": "v3-1", "input_file": ",".join(shards[:2]), "model": "albert_tiny", "train_batch_size": batch}
+  lines = plan_lines(capsys, **flags, num_train_steps=steps)
+  assert lines["passes"] == f"the run sees the text of its 100 examples {steps * batch / 25:.3g} times"
+  assert lines.get("warning") == warning
+  # 0.3 epochs of 100 examples
+  assert " in 3 steps" in plan_lines(capsys, **flags | {"train_batch_size": 10}, num_train_epochs=0.3)["data"]
+
+
+@pytest.mark.parametrize(
+  ("values", "rule"),
+  [
+    ({"learning_rate": 0.004}, "0.004 x sqrt(512 / 16) = 0.0226"),
+    ({"learning_rate": 0.004, "scale_learning_rate": True}, "0.004 x sqrt(512 / 4096) = 0.00141"),
+  ],
+)
+def test_the_rate_of_the_recipe_is_scaled_for_the_batch(values, rule, tmp_path: Path, capsys):
+  recipe = tmp_path / "mine.json"
+  recipe.write_text(json.dumps({"task": "pretraining", "optimizer": values, "train": {"train_batch_size": 16}}))
+  line = plan_lines(capsys, chip="v3-8", recipe=str(recipe), **BASE)["learning rate"]
+  expected = rule.split(" = ")[1]
+  if "scale_learning_rate" in values:
+    assert line == f"{expected}; for this batch the rule of {recipe} gives {rule}"
+  else:
+    assert line == f"0.004; for this batch the rule of {recipe} gives {rule}: give --learning_rate={expected}"
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"hours": 0.0}, "hours must be "),
+    ({"price_per_hour": -1.0}, "price_per_hour must be "),
+    ({"chip": "", "hours": 3.0, "output_dir": "run"}, "--hours=3 only goes with --dry_run and --chip"),
+    ({"num_train_epochs": 2.0}, "--num_train_epochs=2: how many steps these are is known from local shards"),
+    ({"chip": "v100-8", "precision": "bfloat16"}, "--chip=v100-8: its table is for float32 and float16, not for"),
+    ({"chip": "v4-7"}, "--chip=v4-7: the size of a v4 counts 2 for each core"),
+  ],
+)
+def test_a_plan_that_is_not_possible_is_one_line(flags, message):
+  with pytest.raises(UserError, match=message) as error:
+    print_plan(resolve_settings("pretraining", {"dry_run": True, "chip": "v3-8", "max_seq_length": 512, **flags}))
+  assert "\n" not in str(error.value)
+
+
+def test_time_and_price_are_for_pretraining_only():
+  flags = {"dry_run": True, "chip": "v3-8", "model": "albert_base", "hours": 3.0}
+  with pytest.raises(UserError, match="--hours and --price_per_hour are for pretraining"):
+    print_plan(resolve_settings("squad", flags))

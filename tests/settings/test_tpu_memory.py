@@ -59,7 +59,7 @@ def test_a_batch_of_the_table_fits_with_its_bytes():
   line = describe()  # 96 / 8 cores = 12
   assert line == (
     "albert_base on v3-8: 12 examples of 512 tokens on each of 8 cores fit; they take 14.0 of 16.0 GiB "
-    "(compiled 2026-11-23, not run)"
+    "(compiled 2026-11-23, not run); of this length, 12 fit, 16 do not"
   )
 
 
@@ -144,7 +144,8 @@ def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known()
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("v9", r"--chip=v9: not in the table of compiled steps; known: v3, v4, also with a size, as v3-32"),
+    ("v9", r"--chip=v9: unknown; known: v3, v4, v5litepod, t4, v100, .*, cpu, also with a number, as v3-32 or v100-8"),
+    ("v100-", r"--chip=v100-: the size must be a number"),
     ("v3-", r"--chip=v3-: the size must be a number"),
     ("v3-0", r"--chip=v3-0: the size must be a number"),
     ("v4-9", r"--chip=v4-9: the size of a v4 counts 2 for each core: give an even one"),
@@ -158,6 +159,46 @@ def test_a_wrong_chip_is_one_line(name, message):
 def test_sizes_count_tensorcores_where_two_of_them_are_one_core():
   assert (parse_slice("v3", TABLE).num_cores, parse_slice("v4", TABLE).num_cores) == (8, 4)
   assert parse_slice("v4-32", TABLE).num_cores == 16
+  assert (parse_slice("v100", TABLE).num_cores, parse_slice("v100-8", TABLE).num_cores) == (1, 8)
+
+
+def test_a_cloud_name_is_that_of_its_kind():
+  committed = tpu_memory.read_table()
+  assert parse_slice("v5litepod-16", committed) == dataclasses.replace(
+    parse_slice("v5e-16", committed), name="v5litepod-16"
+  )
+
+
+# albert_base without dropout stores 189 MB per sequence of 512 tokens on a TPU, half as much again on a GPU.
+@pytest.mark.parametrize(
+  ("chip", "precision", "largest", "advice"),
+  [
+    ("v100-8", "float16", 53, ": give --gradient_accumulation_steps=16 (32 at a time)"),
+    ("v100-8", "auto", 26, ": give --gradient_accumulation_steps=32 (16 at a time)"),
+    ("h100-16", "auto", 272, ""),
+  ],
+)
+def test_the_memory_of_gpus_is_estimated(chip, precision, largest, advice):
+  line = describe(chip, train_batch_size=4096, precision=precision)
+  assert f"within a factor of 2: {largest} examples per GPU fit; this batch is {4096 // int(chip[5:])} examples" in line
+  assert line.endswith(f"GPUs{advice}")
+
+
+# GiB of the exported step with dropout, from benchmarks/results/gpu_step_2026-11-26.md.
+@pytest.mark.parametrize(
+  ("name", "length", "batch", "gib"),
+  [
+    ("albert_base_v1", 128, 512, 23.9),
+    ("albert_base_v1", 512, 128, 35.7),
+    ("albert_large_v1", 512, 64, 47.6),
+    ("bert_large", 128, 128, 20.7),
+  ],
+)
+def test_the_estimate_for_gpus_is_near_what_an_h100_took(name, length, batch, gib):
+  line = describe("h100", model=MODELS[name], length=length, train_batch_size=batch)
+  largest = int(line.partition(" examples per GPU fit")[0].rpartition(" ")[2])
+  weights = 16 * num_parameters(encoder_shapes(MODELS[name])) / GIB
+  assert weights + batch * (72 - weights) / largest == pytest.approx(gib, rel=0.15)
 
 
 def test_a_batch_that_the_cores_cannot_share_is_refused():

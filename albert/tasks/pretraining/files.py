@@ -400,6 +400,24 @@ def find_length(config: PretrainingConfig) -> int:
   return read_form(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
 
 
+def count_examples(config: PretrainingConfig) -> tuple[int, float] | None:
+  """Counts the examples of --input_file: all, and those of one pass over the text (one of --dupe_factor passes).
+
+  Returns None if there are no local shards, or a directory of shards has no manifest.
+  """
+  if not config.input_file or files.is_remote(config.input_file):
+    return None
+  shards = find_shards("input_file", config.input_file)
+  num_examples, examples_per_pass = 0, 0.0
+  for directory, manifest in _load_manifests(shards):
+    if manifest is None:
+      return None
+    number = sum(shard.examples for shard in manifest.shards if files.join(directory, shard.file) in shards)
+    num_examples += number
+    examples_per_pass += number / manifest.settings.get("dupe_factor", 1)
+  return (num_examples, examples_per_pass) if num_examples else None
+
+
 def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train: TrainConfig) -> list[str]:
   """Returns a line for each stage: its steps, layers, length of the sequences and batch; none without stages.
 
