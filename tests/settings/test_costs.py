@@ -44,13 +44,18 @@ def test_every_tpu_of_the_memory_table_has_the_peak_of_its_specification():
   assert costs.SPEEDS.keys() == CHIPS.keys() | costs.GPU_GIB.keys() | {"v2"}
 
 
-def plan_lines(capsys: pytest.CaptureFixture[str], task_name: str = "pretraining", **flags: object) -> dict[str, str]:
+def plan_lines(capsys: pytest.CaptureFixture[str], **flags: object) -> dict[str, str]:
   """Returns the lines of a plan, by their first words."""
-  print_plan(resolve_settings(task_name, {"dry_run": True, **flags}))
+  print_plan(resolve_settings("pretraining", {"dry_run": True, **flags}))
   return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
 
 
-BASE = {"model": "albert_base", "max_seq_length": 512, "train_batch_size": 512, "num_train_steps": 1000}
+BASE: dict[str, object] = {
+  "model": "albert_base",
+  "max_seq_length": 512,
+  "train_batch_size": 512,
+  "num_train_steps": 1000,
+}
 
 
 def test_the_plan_has_sequences_work_time_cost_steps_and_rate(capsys):
@@ -126,6 +131,16 @@ def test_the_rate_of_the_recipe_is_scaled_for_the_batch(values, rule, tmp_path: 
     assert line == f"{expected}; for this batch the rule of {recipe} gives {rule}"
   else:
     assert line == f"0.004; for this batch the rule of {recipe} gives {rule}: give --learning_rate={expected}"
+
+
+@pytest.mark.parametrize(
+  ("recipe", "chip"), [("pretraining_v3_8", "v3-8"), ("pretraining_8_v100", "v100-8"), ("pretraining_24gb", "a10g-1")]
+)
+def test_the_recipes_for_a_chip_fit_it_with_their_rate(recipe, chip, capsys):
+  print_plan(resolve_settings("pretraining", {"dry_run": True, "chip": chip, "recipe": recipe, "max_seq_length": 512}))
+  lines = capsys.readouterr().out.splitlines()
+  assert "give --" not in lines[-2] + lines[-1]
+  assert " fit; they take " in lines[-1] or " fit; this batch is " in lines[-1]
 
 
 @pytest.mark.parametrize(
