@@ -139,7 +139,7 @@ def _describe_time(resolved: ResolvedSettings, cores: Slice, steps: int, flops: 
   step_hours = recomputation * flops / (speed.flops_per_second * cores.num_cores) / 3600
   hours = steps * step_hours
   lines = [
-    f"work: {flops / 1e12:,.3g} TFLOP per step, {flops * steps:.3g} FLOP in total",
+    f"work: {_number(flops / 1e12)} TFLOP per step, {flops * steps:.3g} FLOP in total",
     f"time on {cores.name} in {precision}: {_with_range(hours)} hours, "
     f"{_number(train.train_batch_size / step_hours / 3600)} sequences/s, at {speed.fraction:.0%} of the peak of "
     f"{speed.peak / 1e12:,.3g} TFLOP/s per {cores.unit} ({speed.source})",

@@ -29,10 +29,9 @@ _GIB = 1 << 30
 _BYTES_PER_GRADIENT = 4
 # A weight, its two moments and its gradient, in float32.
 _BYTES_PER_PARAMETER = 16
-# On one H100, the activations of five models and lengths took 1.4 to 1.6 times the estimate for TPUs.
-_GPU_ACTIVATIONS = 1.5
-# The part of a GPU's memory that TensorFlow can use.
-_USABLE_GPU_MEMORY = 0.9
+# On an H100 and an H200, activations took 1.4 to 2.0 times the estimate for TPUs.
+_GPU_ACTIVATIONS = 2
+_FREE_GPU_GIB = 1  # is left for CUDA and the allocator
 # Kind of a TPU in gcloud's --accelerator-type -> its key in MemoryTable.chips, where the two differ.
 _ACCELERATOR_TYPES = {"v5litepod": "v5e"}
 
@@ -127,7 +126,7 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   """
   kind, dash, size = name.partition("-")
   chip = _ACCELERATOR_TYPES.get(kind, kind)
-  others = {gpu: ChipMemory(int(gib * _GIB * _USABLE_GPU_MEMORY), 1) for gpu, gib in costs.GPU_GIB.items()}
+  others = {gpu: ChipMemory((gib - _FREE_GPU_GIB) * _GIB, 1) for gpu, gib in costs.GPU_GIB.items()}
   memory = (table.chips | others | {costs.CPU: ChipMemory(0, 1)}).get(chip)
   if memory is None:
     known = ", ".join([*table.chips, *_ACCELERATOR_TYPES, *others, costs.CPU])

@@ -169,13 +169,13 @@ def test_a_cloud_name_is_that_of_its_kind():
   )
 
 
-# albert_base without dropout stores 189 MB per sequence of 512 tokens on a TPU, half as much again on a GPU.
+# albert_base without dropout stores 189 MB per sequence of 512 tokens on a TPU, twice as much on a GPU.
 @pytest.mark.parametrize(
   ("chip", "precision", "largest", "advice"),
   [
-    ("v100-8", "float16", 53, ": give --gradient_accumulation_steps=16 (32 at a time)"),
-    ("v100-8", "auto", 26, ": give --gradient_accumulation_steps=32 (16 at a time)"),
-    ("h100-16", "auto", 272, ""),
+    ("v100-8", "float16", 42, ": give --gradient_accumulation_steps=16 (32 at a time)"),
+    ("v100-8", "auto", 21, ": give --gradient_accumulation_steps=32 (16 at a time)"),
+    ("h100-32", "auto", 224, ""),
   ],
 )
 def test_the_memory_of_gpus_is_estimated(chip, precision, largest, advice):
@@ -194,11 +194,11 @@ def test_the_memory_of_gpus_is_estimated(chip, precision, largest, advice):
     ("bert_large", 128, 128, 20.7),
   ],
 )
-def test_the_estimate_for_gpus_is_near_what_an_h100_took(name, length, batch, gib):
+def test_the_estimate_for_gpus_is_above_what_an_h100_took_but_near_it(name, length, batch, gib):
   line = describe("h100", model=MODELS[name], length=length, train_batch_size=batch)
   largest = int(line.partition(" examples per GPU fit")[0].rpartition(" ")[2])
   weights = 16 * num_parameters(encoder_shapes(MODELS[name])) / GIB
-  assert weights + batch * (72 - weights) / largest == pytest.approx(gib, rel=0.15)
+  assert gib < weights + batch * (79 - weights) / largest < 1.45 * gib
 
 
 def test_a_batch_that_the_cores_cannot_share_is_refused():
