@@ -57,7 +57,7 @@ SPEEDS = {
   "v4": {"bfloat16": Speed(275e12, 0.28, _LIKE_V3)},
   "v5e": {"bfloat16": Speed(197e12, 0.28, _LIKE_V3)},
   "v5p": {"bfloat16": Speed(459e12, 0.28, _LIKE_V3)},
-  "v6e": {"bfloat16": Speed(918e12, 0.28, _LIKE_V3)},
+  "v6e": {"bfloat16": Speed(918e12, 0.12, "assumed; the memory limits compiled steps of base models to 19%")},
   "t4": {"float32": Speed(8.1e12, 0.68, _LIKE_V100), "float16": Speed(65e12, 0.3, _LIKE_V100)},
   "v100": {"float32": Speed(15.7e12, 0.68, _NVIDIA), "float16": Speed(125e12, 0.3, _NVIDIA)},
   "a10g": {"bfloat16": Speed(70e12, 0.32, _LIKE_A100), "float32": Speed(35e12, 0.4, _LIKE_A100)},

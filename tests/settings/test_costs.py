@@ -50,12 +50,7 @@ def plan_lines(capsys: pytest.CaptureFixture[str], **flags: object) -> dict[str,
   return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
 
 
-BASE: dict[str, object] = {
-  "model": "albert_base",
-  "max_seq_length": 512,
-  "train_batch_size": 512,
-  "num_train_steps": 1000,
-}
+BASE: dict[str, object] = {"max_seq_length": 512, "train_batch_size": 512, "num_train_steps": 1000}
 
 
 def test_the_plan_has_sequences_work_time_cost_steps_and_rate(capsys):
@@ -76,16 +71,13 @@ def test_the_plan_has_sequences_work_time_cost_steps_and_rate(capsys):
   assert lines["cost"].endswith(" dollars, at 10 per hour")
   assert lines["in 0.5 hours"].startswith(f"{0.5 / hours * 1000:,.0f} (")
   assert lines["learning rate"].endswith("0.00176 x sqrt(512 / 4096) = 0.000622: give --learning_rate=0.000622")
-  assert "cost" not in plan_lines(capsys, chip="v3-8", **BASE)
+  # Gradient checkpointing takes a third more time.
+  lines = plan_lines(capsys, chip="v3-8", recompute_grad=True, hours=0.5, **BASE)
+  assert lines["in 0.5 hours"].startswith(f"{0.5 / hours * 750:,.0f} (")
+  assert "cost" not in lines
 
 
-def test_gradient_checkpointing_takes_a_third_more_time(capsys):
-  times = [plan_lines(capsys, chip="v3-8", recompute_grad=recompute, hours=1.0, **BASE) for recompute in (False, True)]
-  steps = [int(lines["in 1 hours"].split(" ")[0].replace(",", "")) for lines in times]
-  assert steps[0] / steps[1] == pytest.approx(4 / 3, rel=1e-3)
-
-
-@pytest.mark.parametrize("chip", [*costs.SPEEDS.keys() - {"v2"}, "v5litepod-8", "cpu"])
+@pytest.mark.parametrize("chip", [*read_table().chips, *costs.GPU_GIB, "v5litepod-8", "cpu"])
 def test_every_chip_has_a_plan(chip, capsys):
   lines = plan_lines(capsys, chip=chip, **{**BASE, "train_batch_size": 8})
   (time,) = (key for key in lines if key.startswith(f"time on {chip}"))
@@ -116,21 +108,17 @@ def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-  ("values", "rule"),
+  ("is_scaled", "rate", "rule"),
   [
-    ({"learning_rate": 0.004}, "0.004 x sqrt(512 / 16) = 0.0226"),
-    ({"learning_rate": 0.004, "scale_learning_rate": True}, "0.004 x sqrt(512 / 4096) = 0.00141"),
+    (False, "0.004", "0.004 x sqrt(512 / 16) = 0.0226: give --learning_rate=0.0226"),
+    (True, "0.00141", "0.004 x sqrt(512 / 4096) = 0.00141"),
   ],
 )
-def test_the_rate_of_the_recipe_is_scaled_for_the_batch(values, rule, tmp_path: Path, capsys):
-  recipe = tmp_path / "mine.json"
-  recipe.write_text(json.dumps({"task": "pretraining", "optimizer": values, "train": {"train_batch_size": 16}}))
-  line = plan_lines(capsys, chip="v3-8", recipe=str(recipe), **BASE)["learning rate"]
-  expected = rule.split(" = ")[1]
-  if "scale_learning_rate" in values:
-    assert line == f"{expected}; for this batch the rule of {recipe} gives {rule}"
-  else:
-    assert line == f"0.004; for this batch the rule of {recipe} gives {rule}: give --learning_rate={expected}"
+def test_the_rate_of_the_recipe_is_scaled_for_the_batch(is_scaled, rate, rule, tmp_path: Path, capsys):
+  path, optimizer = tmp_path / "mine.json", {"learning_rate": 0.004, "scale_learning_rate": is_scaled}
+  path.write_text(json.dumps({"task": "pretraining", "optimizer": optimizer, "train": {"train_batch_size": 16}}))
+  line = plan_lines(capsys, chip="v3-8", recipe=str(path), **BASE)["learning rate"]
+  assert line == f"{rate}; for this batch the rule of {path} gives {rule}"
 
 
 @pytest.mark.parametrize(
@@ -141,23 +129,6 @@ def test_the_recipes_for_a_chip_fit_it_with_their_rate(recipe, chip, capsys):
   lines = capsys.readouterr().out.splitlines()
   assert "give --" not in lines[-2] + lines[-1]
   assert " fit; they take " in lines[-1] or " fit; this batch is " in lines[-1]
-
-
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"hours": 0.0}, "hours must be "),
-    ({"price_per_hour": -1.0}, "price_per_hour must be "),
-    ({"chip": "", "hours": 3.0, "output_dir": "run"}, "--hours=3 only goes with --dry_run and --chip"),
-    ({"num_train_epochs": 2.0}, "--num_train_epochs=2: how many steps these are is known from local shards"),
-    ({"chip": "v100-8", "precision": "bfloat16"}, "--chip=v100-8: its table is for float32 and float16, not for"),
-    ({"chip": "v4-7"}, "--chip=v4-7: the size of a v4 counts 2 for each core"),
-  ],
-)
-def test_a_plan_that_is_not_possible_is_one_line(flags, message):
-  with pytest.raises(UserError, match=message) as error:
-    print_plan(resolve_settings("pretraining", {"dry_run": True, "chip": "v3-8", "max_seq_length": 512, **flags}))
-  assert "\n" not in str(error.value)
 
 
 def test_time_and_price_are_for_pretraining_only():
