@@ -119,7 +119,7 @@ def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, c
   if counted:
     num_examples, examples_per_pass = counted
     passes = steps * batch / examples_per_pass
-    lines.append(f"passes: the run sees the text of its {num_examples:,} examples {passes:,.3g} times")
+    lines.append(f"passes: the run sees the text of its {num_examples:,} examples {_number(passes)} times")
     if passes > _MOST_PASSES:
       limit = max(1, int(_MOST_PASSES * examples_per_pass / batch))
       lines.append(f"warning: more than {_MOST_PASSES} passes: prepare more text, or give --num_train_steps={limit}")

@@ -86,22 +86,22 @@ def test_every_chip_has_a_plan(chip, capsys):
 
 
 @pytest.mark.parametrize(
-  ("steps", "warning"),
+  ("steps", "passes", "warning"),
   [
-    (3, None),
-    (250, None),  # 250 steps of 4 are 40 passes over 25 examples
-    (251, "more than 40 passes: prepare more text, or give --num_train_steps=250"),
-    (5, "a part of the text is not used: --num_train_steps=7 sees all of it once"),
+    (3, "1.2", None),
+    (250, "40", None),  # 250 steps of 4 are 40 passes over 25 examples
+    (251, "40", "more than 40 passes: prepare more text, or give --num_train_steps=250"),
+    (5, "0.8", "a part of the text is not used: --num_train_steps=7 sees all of it once"),
   ],
 )
-def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, capsys, steps, warning):
+def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, capsys, steps, passes, warning):
   # Two of three shards, in which each text stands four times: 100 examples are 25 of one pass.
   shards = write_shards(tmp_path, [60, 40, 7])
   write_manifest(tmp_path, shards, [60, 40, 7], settings={"dupe_factor": 4})
   batch = 4 if steps != 3 else 10
   flags = {"chip": "v3-1", "input_file": ",".join(shards[:2]), "model": "albert_tiny", "train_batch_size": batch}
   lines = plan_lines(capsys, **flags, num_train_steps=steps)
-  assert lines["passes"] == f"the run sees the text of its 100 examples {steps * batch / 25:.3g} times"
+  assert lines["passes"] == f"the run sees the text of its 100 examples {passes} times"
   assert lines.get("warning") == warning
   # 0.3 epochs of 100 examples
   assert " in 3 steps" in plan_lines(capsys, **flags | {"train_batch_size": 10}, num_train_epochs=0.3)["data"]
