@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import types
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from docs.builder import tables
+from docs.builder import assemble, tables
 from docs.builder.assemble import Site
 from docs.builder.commands import markdown_text
+from docs.builder.notebooks import notebook_page
 
 
 @pytest.fixture
@@ -43,7 +45,8 @@ def test_a_linked_source_file_becomes_a_page(site: Site) -> None:
   assert "VERSION" in page
 
 
-def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
+def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(assemble, "EXECUTED_NOTEBOOKS", site.output)
   site.with_site_links("docs/tpu.md", "[notebook](../examples/sentence_embeddings.ipynb)")
   page = (site.output / "source/examples/sentence_embeddings.ipynb.md").read_text()
   title, _, note = page.splitlines()[:3]
@@ -51,6 +54,24 @@ def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) ->
   assert "`examples/sentence_embeddings.ipynb`" in note
   assert "\n## Encode\n" in page
   assert "```python\nvectors = albert.encode(sentences, encoder, tokenizer=tokenizer)\nvectors.shape\n```\n" in page
+
+
+@pytest.mark.parametrize("source", ["f()", "g()"])
+def test_an_executed_notebook_shows_its_outputs_unless_its_cells_have_changed(source: str) -> None:
+  def notebook(source: str, *outputs: dict[str, object]) -> str:
+    code = {"cell_type": "code", "source": [source], "outputs": outputs}
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title\n", "Text."]}, code]})
+
+  executed = notebook(
+    "f()",
+    {"text": ["10%\r50%\r", "\x1b[1mdone\x1b[0m\n"]},
+    {"data": {"text/plain": ["<Figure>"], "image/png": "iVBO\n"}},
+    {"data": {"text/plain": "0.5"}},
+  )
+  page = notebook_page("a.ipynb", notebook(source), executed)
+  outputs = "\n```text\ndone\n```\n\n![output](data:image/png;base64,iVBO)\n\n```text\n0.5\n```\n"
+  assert page.endswith(f"```python\nf()\n```\n{outputs}" if source == "f()" else "```python\ng()\n```\n")
+  assert ("without its outputs" in page) == (source == "g()")
 
 
 @pytest.mark.parametrize("text", ["[a](nothing.md)", "![a](nothing.png)"])
