@@ -25,7 +25,7 @@ def notebook_page(path: str, text: str, executed: str = "") -> str:
   for cell in executed_cells if is_executed else cells:
     is_code = cell["cell_type"] == "code"
     blocks.append(_fenced("python", _source(cell)) if is_code else _source(cell))
-    blocks += map(_format_output, cell["outputs"] if is_code else [])
+    blocks += _format_outputs(cell["outputs"]) if is_code else []
   title, _, introduction = blocks[0].partition("\n")
   note = f"*The notebook `{path}` of the repository{'' if is_executed else ', without its outputs'}.*"
   return "\n\n".join([title, note, introduction.strip(), *blocks[1:]]) + "\n"
@@ -35,12 +35,15 @@ def _source(cell: dict[str, Any]) -> str:
   return "".join(cell["source"])
 
 
-def _format_output(output: dict[str, Any]) -> str:
-  """Formats an output of a cell: a picture, or else its text."""
-  data = output.get("data", {})
-  if "image/png" in data:
-    return f"![output](data:image/png;base64,{''.join(data['image/png']).strip()})"
-  return _fenced("text", _CONTROL.sub("", "".join(output.get("text") or data["text/plain"])).rstrip())
+def _format_outputs(outputs: list[dict[str, Any]]) -> list[str]:
+  """Returns what a cell printed, without the log on stderr, then its pictures and values."""
+  printed = "".join(line for output in outputs if output.get("name") == "stdout" for line in output["text"])
+  blocks = [_fenced("text", _CONTROL.sub("", printed).rstrip())] if printed else []
+  for data in (output["data"] for output in outputs if "data" in output):
+    picture = "".join(data.get("image/png", "")).strip()
+    value = f"![output](data:image/png;base64,{picture})" if picture else _fenced("text", "".join(data["text/plain"]))
+    blocks.append(value)
+  return blocks
 
 
 def _fenced(language: str, text: str) -> str:

@@ -64,12 +64,14 @@ def test_an_executed_notebook_shows_its_outputs_unless_its_cells_have_changed(so
 
   executed = notebook(
     "f()",
-    {"text": ["10%\r50%\r", "\x1b[1mdone\x1b[0m\n"]},
+    {"name": "stderr", "text": "step 5/135"},
+    {"name": "stdout", "text": ["10%\r50%\r", "\x1b[1mdone\x1b[0m\n"]},
     {"data": {"text/plain": ["<Figure>"], "image/png": "iVBO\n"}},
     {"data": {"text/plain": "0.5"}},
+    {"name": "stdout", "text": "twice"},
   )
   page = notebook_page("a.ipynb", notebook(source), executed)
-  outputs = "\n```text\ndone\n```\n\n![output](data:image/png;base64,iVBO)\n\n```text\n0.5\n```\n"
+  outputs = "\n```text\ndone\ntwice\n```\n\n![output](data:image/png;base64,iVBO)\n\n```text\n0.5\n```\n"
   assert page.endswith(f"```python\nf()\n```\n{outputs}" if source == "f()" else "```python\ng()\n```\n")
   assert ("without its outputs" in page) == (source == "g()")
 
