@@ -22,7 +22,6 @@ from docs.builder import api, commands, tables
 from docs.builder.notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[2]
-EXECUTED_NOTEBOOKS = ROOT / "build" / "notebooks"  # of `make notebooks`
 
 # Documents outside docs/ that are in the navigation.
 _DOCUMENTS = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -118,7 +117,7 @@ class Site:
       folder = _FOLDERS.get(path, f"source/{path}")
       self.site_paths[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
       if path.endswith(".ipynb"):
-        executed = EXECUTED_NOTEBOOKS / posixpath.basename(path)
+        executed = self.output.parent / "notebooks" / posixpath.basename(path)  # of `make notebooks`
         outputs = executed.read_text(encoding="utf-8") if executed.exists() else ""
         text = self.with_site_links(path, notebook_page(path, _read(path), outputs))
       else:
