@@ -341,8 +341,8 @@ class RunConfig(Config):
   )
   chip: str = _command_option(
     "",
-    "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
-    "which --gradient_accumulation_steps the same batch fits",
+    "with --dry_run: a TPU, such as v3-8 or v5litepod-32; prints whether the training step fits into its memory, and "
+    "with which --gradient_accumulation_steps the same batch fits",
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()

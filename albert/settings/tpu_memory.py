@@ -27,6 +27,8 @@ _GIB = 1 << 30
 _BYTES_PER_GRADIENT = 4
 # A weight, its two moments and its gradient, in float32.
 _BYTES_PER_PARAMETER = 16
+# Kind of a TPU in gcloud's --accelerator-type -> its key in MemoryTable.chips, where the two differ.
+_ACCELERATOR_TYPES = {"v5litepod": "v5e"}
 
 
 class ChipMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,28 +107,30 @@ class Slice:
 
 
 def parse_slice(name: str, table: MemoryTable) -> Slice:
-  """Parses --chip: the kind of a TPU, such as "v3", or its kind and size, such as "v3-512".
+  """Parses --chip: the kind of a TPU, such as "v3", or its kind and size, such as "v3-512" or "v5litepod-8".
 
-  Without a size it is a TPU of one host: v3-8, v4-8, v5e-8, v5p-8 or v6e-8.
+  Without a size it is a TPU of one host: v2-8, v3-8, v4-8, v5e-8, v5p-8 or v6e-8.
 
   Raises:
     UserError: the table has no such kind, or there is no such size.
   """
-  chip, dash, size = name.partition("-")
+  kind, dash, size = name.partition("-")
+  chip = _ACCELERATOR_TYPES.get(kind, kind)
   if chip not in table.chips:
+    known = ", ".join([*table.chips, *_ACCELERATOR_TYPES])
     raise UserError(
-      f"--chip={name}: not in the table of compiled steps; known: {', '.join(table.chips)}, also with a size, as "
+      f"--chip={name}: not in the table of compiled steps; known: {known}, also with a size, as "
       f"{next(iter(table.chips))}-32"
     )
   memory = table.chips[chip]
   if dash and not re.fullmatch(r"[1-9]\d{0,5}", size):
-    raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {chip}-32")
+    raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {kind}-32")
   units = int(size) if dash else 8
   if units % memory.units_per_core:
     raise UserError(
-      f"--chip={name}: the size of a {chip} counts {memory.units_per_core} for each core: give an even one"
+      f"--chip={name}: the size of a {kind} counts {memory.units_per_core} for each core: give an even one"
     )
-  return Slice(f"{chip}-{units}", chip, units // memory.units_per_core, memory.limit)
+  return Slice(f"{kind}-{units}", chip, units // memory.units_per_core, memory.limit)
 
 
 def _model_name(model: ModelConfig) -> str:

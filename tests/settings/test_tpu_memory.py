@@ -144,7 +144,7 @@ def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known()
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("v9", r"--chip=v9: not in the table of compiled steps; known: v3, v4, also with a size, as v3-32"),
+    ("v9", r"--chip=v9: not in the table of compiled steps; known: v3, v4, v5litepod, also with a size, as v3-32"),
     ("v3-", r"--chip=v3-: the size must be a number"),
     ("v3-0", r"--chip=v3-0: the size must be a number"),
     ("v4-9", r"--chip=v4-9: the size of a v4 counts 2 for each core: give an even one"),
