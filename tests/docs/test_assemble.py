@@ -38,19 +38,11 @@ def test_links_lead_to_pages_of_the_site(site: Site, link: str, expected: str) -
   assert site.problems == []
 
 
-def test_a_linked_source_file_becomes_a_page(site: Site) -> None:
-  site.with_site_links("docs/results/README.md", "[version](../../albert/version.py)")
-  page = (site.output / "source/albert/version.py.md").read_text()
-  assert "```python" in page
-  assert "VERSION" in page
-
-
-def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
-  site.with_site_links("docs/tpu.md", "[notebook](../examples/sentence_embeddings.ipynb)")
+def test_linked_files_and_notebooks_become_pages(site: Site) -> None:
+  site.with_site_links("docs/tpu.md", "[code](../albert/version.py) [notebook](../examples/sentence_embeddings.ipynb)")
+  assert "```python" in (site.output / "source/albert/version.py.md").read_text()
   page = (site.output / "source/examples/sentence_embeddings.ipynb.md").read_text()
-  title, _, note = page.splitlines()[:3]
-  assert title == "# Sentence embeddings"
-  assert "`examples/sentence_embeddings.ipynb`" in note
+  assert page.startswith("# Sentence embeddings\n\n*The notebook `examples/sentence_embeddings.ipynb`")
   assert "\n## Encode\n" in page
   assert "```python\nvectors = albert.encode(sentences, encoder, tokenizer=tokenizer)\nvectors.shape\n```\n" in page
 

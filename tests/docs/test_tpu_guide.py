@@ -56,14 +56,6 @@ def test_each_training_command_fits_its_tpu(tpu: str, command: Invocation, capsy
   assert re.search(rf" on {tpu}: .* fit; they take .* \(compiled ", capsys.readouterr().out)
 
 
-def test_the_guide_has_commands_for_several_tpus() -> None:
-  commands = training_commands()
-  assert {tpu for tpu, _ in commands} >= {"v3-8", "v5litepod-8"}
-  assert {"--model=albert_base", "--model=albert_xxlarge"} <= {
-    word for _, command in commands for word in command.words
-  }
-
-
 def test_each_file_is_in_the_bucket_before_a_command_reads_it() -> None:
   in_bucket: set[str] = set()
   for line in (line for block in blocks(GUIDE) if block.language == "sh" for line in lines(block)):
@@ -75,7 +67,7 @@ def test_each_file_is_in_the_bucket_before_a_command_reads_it() -> None:
       name = path.split("/")[3]
       assert flag == "--output_dir" or name in in_bucket
       in_bucket.add(name)
-  assert {"shards", "vocab", "base"} <= in_bucket
+  assert in_bucket >= {"shards", "vocab", "base", "xxlarge", "squad"}
 
 
 def test_chip_takes_every_accelerator_type_of_the_guide() -> None:

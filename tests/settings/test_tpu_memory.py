@@ -155,11 +155,6 @@ def test_a_wrong_chip_is_one_line(name, message):
     parse_slice(name, TABLE)
 
 
-def test_sizes_count_tensorcores_where_two_of_them_are_one_core():
-  assert (parse_slice("v3", TABLE).num_cores, parse_slice("v4", TABLE).num_cores) == (8, 4)
-  assert parse_slice("v4-32", TABLE).num_cores == 16
-
-
 def test_a_batch_that_the_cores_cannot_share_is_refused():
   with pytest.raises(
     UserError, match=r"--train_batch_size=96 .* 16 cores x 4 accumulation steps: give a multiple of 64"
