@@ -42,7 +42,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity test-newest test-oldest torture lint format bench parity docs tpu-aot clean distclean
+.PHONY: help setup setup-gpu setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity test-newest test-oldest torture lint format bench parity notebooks docs tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -113,8 +113,15 @@ setup-tpu: $(VENV_TPU)/installed  ## make .venv-tpu, with TensorFlow for Cloud T
 test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need not be there, in .venv-tpu
 	$(NO_TPU) $(VENV_TPU)/bin/python -m pytest tests/benchmarks/test_tpu_aot.py -n 2 --dist=worksteal $(PYTEST_ARGS)
 
-tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 to v6e (hours; goes on where it was stopped)
+tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v2 to v6e (hours; goes on where it was stopped)
 	$(VENV_TPU)/bin/python benchmarks/tpu_aot.py $(TPU_ARGS)
+
+notebooks: setup  ## execute the notebooks, whose outputs the next `make docs` shows (minutes)
+	rm -rf build/notebooks
+	mkdir -p build/notebooks
+	cp examples/*.ipynb build/notebooks
+	PATH="$(abspath $(VENV))/bin:$$PATH" TF_CPP_MIN_LOG_LEVEL=3 \
+	  $(VENV)/bin/jupyter-execute --inplace --timeout=1200 build/notebooks/*.ipynb
 
 docs: $(VENV_DOCS)/installed  ## build the documentation site in site/, in .venv-docs; a broken link or reference fails
 	$(VENV_DOCS)/bin/python -m docs.builder.assemble build/docs

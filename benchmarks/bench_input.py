@@ -36,8 +36,8 @@ FLAGS = flags.FLAGS
 TRIALS_FILE = ROOT / "benchmarks" / "results" / "tpu_aot_trials.jsonl"
 MODELS = ("albert_base", "albert_large", "albert_xxlarge")
 NUM_CHIPS = 8
-CORES_PER_CHIP = {"v3": 2}  # of the other chips, one
-CHIPS_PER_HOST = {"v3": 4, "v4": 4, "v5p": 4, "v5e": 8, "v6e": 8}
+CORES_PER_CHIP = {"v2": 2, "v3": 2}  # of the other chips, one
+CHIPS_PER_HOST = {"v2": 4, "v3": 4, "v4": 4, "v5p": 4, "v5e": 8, "v6e": 8}
 
 
 def records_per_second(task: PretrainingTask, batch_size: int, num_windows: int) -> float:

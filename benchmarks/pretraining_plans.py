@@ -97,7 +97,7 @@ PAPER_SPEEDS = {
 }
 # Chip -> dollars per hour: round numbers near list prices of 2025.
 PRICES = {
-  "TPUs": {"v3-8": 8, "v4-8": 13, "v5e-8": 10, "v5p-8": 17, "v6e-8": 22},
+  "TPUs": {"v2-8": 4.5, "v3-8": 8, "v4-8": 13, "v5e-8": 10, "v5p-8": 17, "v6e-8": 22},
   "GPUs": {"t4-4": 4, "a10g-1": 1, "l4-1": 0.8, "v100-8": 24, "a100-8": 24, "h100-8": 48},
 }
 _PAPER_SEQUENCES = 125e3 * 4096
@@ -112,11 +112,9 @@ def sequence_flops(model: str, length: int) -> float:
 
 def estimate(model: str, length: int, chip: str, precision: str) -> float:
   """Returns sequences per second."""
-  kind, _, size = chip.partition("-")
-  table = read_table()
-  num_devices = parse_slice(chip, table).num_cores if kind in table.chips or kind in costs.GPU_GIB else int(size)
-  _, speed = costs.resolve_speed(chip, kind, precision)
-  return speed.flops_per_second * num_devices / sequence_flops(model, length)
+  cores = parse_slice(chip, read_table())
+  _, speed = costs.resolve_speed(chip, cores.chip, precision)
+  return speed.flops_per_second * cores.num_cores / sequence_flops(model, length)
 
 
 def estimates(report: Report) -> tuple[list[float], bool]:

@@ -349,8 +349,8 @@ class RunConfig(Config):
   )
   chip: str = _command_option(
     "",
-    "with --dry_run: a TPU or GPUs, such as v3-8, v5e-32, v100-8 or a100-1, or cpu; prints whether the training step "
-    "fits into the memory and, for pretraining, hours, cost and learning rate",
+    "with --dry_run: a TPU or GPUs, such as v3-8, v5litepod-32, v100-8 or a100-1, or cpu; prints whether the training "
+    "step fits into the memory and, for pretraining, hours, cost and learning rate",
   )
   hours: float | None = _command_option(
     None, "with --chip: prints how many steps of pretraining fit into this time, in hours", above=0

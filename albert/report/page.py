@@ -6,7 +6,6 @@ import base64
 import html
 import math
 import re
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -136,13 +135,12 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
   for index, run in enumerate(runs):
     last_step = max((line["step"] for line in (*run.metrics, *run.evaluations)), default=0)
     num_train_steps = run.config.get("train", {}).get("num_train_steps", 0)
-    logged_speeds = [line.get("examples_per_second") for line in run.metrics]
-    speeds = [speed for speed in logged_speeds if figures.is_drawable(speed)]
+    lines_with_speed = [line for line in run.metrics if figures.is_drawable(line.get("examples_per_second"))]
     row = [
       _format_run_name(index, run),
       escaped(run.config.get("task", "")),
       f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
-      f"{statistics.median_high(speeds):.4g}" if speeds else "",
+      f"{logs.median_speed(lines_with_speed):.4g}" if lines_with_speed else "",
       f"<code>{escaped(run.path)}</code>",
     ]
     rows.append(row)

@@ -119,7 +119,7 @@ class Slice:
 def parse_slice(name: str, table: MemoryTable) -> Slice:
   """Parses --chip: a kind, such as "v3", or a kind and a size, such as "v3-512", "v5litepod-8" or "v100-4".
 
-  Without a size, a TPU is one of one host: v3-8, v4-8, v5e-8, v5p-8 or v6e-8. Of others it is one: v100-1.
+  Without a size, a TPU is one of one host: v2-8, v3-8, v4-8, v5e-8, v5p-8 or v6e-8. Of others it is one: v100-1.
 
   Raises:
     UserError: there is no such kind or size.

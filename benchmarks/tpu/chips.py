@@ -32,8 +32,9 @@ class Chip:
   units_per_core: int = 1
 
 
-# A v3 chip has 123 TFLOP/s, 900 GB/s and 32 GiB for its two cores together.
+# For its two cores together, a v2 chip has 46 TFLOP/s, 700 GB/s and 16 GiB, a v3 chip 123 TFLOP/s, 900 GB/s and 32 GiB.
 CHIPS = {
+  "v2": Chip({NUM_CORES: "v2:2x2"}, 23e12, 350e9, 8 << 30),
   "v3": Chip({NUM_CORES: "v3:2x2", 512: "v3:16x16"}, 61.5e12, 450e9, 16 << 30),
   "v5e": Chip({NUM_CORES: "v5e:2x4"}, 197e12, 819e9, 16 << 30),
   "v4": Chip({NUM_CORES: "v4:2x2x2"}, 275e12, 1228e9, 32 << 30, config="megacore", units_per_core=2),

@@ -117,7 +117,9 @@ class Site:
       folder = _FOLDERS.get(path, f"source/{path}")
       self.site_paths[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
       if path.endswith(".ipynb"):
-        text = self.with_site_links(path, notebook_page(path, _read(path)))
+        executed = self.output.parent / "notebooks" / posixpath.basename(path)  # of `make notebooks`
+        outputs = executed.read_text(encoding="utf-8") if executed.exists() else ""
+        text = self.with_site_links(path, notebook_page(path, _read(path), outputs))
       else:
         text = self._folder_page(path) if is_folder else _source_page(path)
       self.write(self.site_paths[path], text)

@@ -174,9 +174,9 @@ def test_the_input_pipeline_has_both_masks_and_every_chip(tmp_path: Path, spm_mo
 
 
 def test_eight_chips_of_v3_have_sixteen_cores_and_train_as_the_table_of_compilations_says() -> None:
-  """The numbers of sequences are those of tpu_aot_2026-11-24.md, times the cores of eight chips."""
+  """The numbers of sequences are those of tpu_aot_2026-11-27.md, times the cores of eight chips."""
   page = (RESULTS / "input_2026-11-23.md").read_text()
-  table = (RESULTS / "tpu_aot_2026-11-24.md").read_text()
+  table = (RESULTS / "tpu_aot_2026-11-27.md").read_text()
   for chip, cores in (("v3", 16), ("v5e", 8)):
     row = rf"^\| pretraining \| albert_base \| 512 \| {chip} \|.* (\d+) \| \w+ \| [\d-]+ \|$"
     (of_core,) = re.findall(row, table, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import types
@@ -13,6 +14,7 @@ import pytest
 from docs.builder import tables
 from docs.builder.assemble import Site
 from docs.builder.commands import markdown_text
+from docs.builder.notebooks import notebook_page
 
 
 @pytest.fixture
@@ -36,21 +38,31 @@ def test_links_lead_to_pages_of_the_site(site: Site, link: str, expected: str) -
   assert site.problems == []
 
 
-def test_a_linked_source_file_becomes_a_page(site: Site) -> None:
-  site.with_site_links("docs/results/README.md", "[version](../../albert/version.py)")
-  page = (site.output / "source/albert/version.py.md").read_text()
-  assert "```python" in page
-  assert "VERSION" in page
-
-
-def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
-  site.with_site_links("docs/tpu.md", "[notebook](../examples/sentence_embeddings.ipynb)")
+def test_linked_files_and_notebooks_become_pages(site: Site) -> None:
+  site.with_site_links("docs/tpu.md", "[code](../albert/version.py) [notebook](../examples/sentence_embeddings.ipynb)")
+  assert "```python" in (site.output / "source/albert/version.py.md").read_text()
   page = (site.output / "source/examples/sentence_embeddings.ipynb.md").read_text()
-  title, _, note = page.splitlines()[:3]
-  assert title == "# Sentence embeddings"
-  assert "`examples/sentence_embeddings.ipynb`" in note
+  assert page.startswith("# Sentence embeddings\n\n*The notebook `examples/sentence_embeddings.ipynb`")
   assert "\n## Encode\n" in page
   assert "```python\nvectors = albert.encode(sentences, encoder, tokenizer=tokenizer)\nvectors.shape\n```\n" in page
+
+
+def test_an_executed_notebook_shows_its_outputs_unless_its_cells_have_changed() -> None:
+  def notebook(source: str, *outputs: dict[str, object]) -> str:
+    code = {"cell_type": "code", "source": [source], "outputs": outputs}
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title\n", "Text."]}, code]})
+
+  executed = notebook(
+    "f()",
+    {"name": "stderr", "text": "step 5/135"},
+    {"name": "stdout", "text": ["10%\r50%\r", "\x1b[1mdone\x1b[0m\n"]},
+    {"data": {"text/plain": ["<Figure>"], "image/png": "iVBO\n"}},
+    {"data": {"text/plain": "0.5"}},
+    {"name": "stdout", "text": "twice"},
+  )
+  outputs = "```text\ndone\ntwice\n```\n\n![output](data:image/png;base64,iVBO)\n\n```text\n0.5\n```\n"
+  assert notebook_page("a", notebook("f()"), executed).endswith(f"Text.\n\n```python\nf()\n```\n\n{outputs}")
+  assert notebook_page("a", notebook("g()"), executed) == notebook_page("a", notebook("g()"))
 
 
 @pytest.mark.parametrize("text", ["[a](nothing.md)", "![a](nothing.png)"])

@@ -74,10 +74,13 @@ def test_unfinished_runs_and_weights_that_were_only_evaluated_are_shown(tmp_path
   unfinished, evaluated = tmp_path / "unfinished", tmp_path / "evaluated"
   unfinished.mkdir()
   evaluated.mkdir()
-  (unfinished / "metrics.jsonl").write_text('{"step": 5, "loss": NaN}\n{"step": 10, "loss": 2.0}\n{"step": 15, "lo')
+  lines = [
+    f'{{"step": {5 * n}, "loss": {loss}, "examples_per_second": {n}}}\n' for n, loss in ((1, "NaN"), (2, 2), (3, 2))
+  ]
+  (unfinished / "metrics.jsonl").write_text("".join(lines) + '{"step": 20, "lo')
   (evaluated / "eval_results.json").write_text('{"step": 0, "accuracy": 0.25}')
   page = _parse_page(unfinished, evaluated)
-  assert ["unfinished", "", "10", "", str(unfinished)] in page.rows
+  assert ["unfinished", "", "15", "2.5", str(unfinished)] in page.rows  # the first speed includes the compilation
   assert ["accuracy", "", "0.25"] in page.rows
 
 

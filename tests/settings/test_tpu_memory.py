@@ -156,19 +156,6 @@ def test_a_wrong_chip_is_one_line(name, message):
     parse_slice(name, TABLE)
 
 
-def test_sizes_count_tensorcores_where_two_of_them_are_one_core():
-  assert (parse_slice("v3", TABLE).num_cores, parse_slice("v4", TABLE).num_cores) == (8, 4)
-  assert parse_slice("v4-32", TABLE).num_cores == 16
-  assert (parse_slice("v100", TABLE).num_cores, parse_slice("v100-8", TABLE).num_cores) == (1, 8)
-
-
-def test_a_cloud_name_is_that_of_its_kind():
-  committed = tpu_memory.read_table()
-  assert parse_slice("v5litepod-16", committed) == dataclasses.replace(
-    parse_slice("v5e-16", committed), name="v5litepod-16"
-  )
-
-
 # albert_base without dropout stores 189 MB per sequence of 512 tokens on a TPU, twice as much on a GPU.
 @pytest.mark.parametrize(
   ("chip", "precision", "largest", "advice"),
