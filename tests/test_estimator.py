@@ -262,8 +262,11 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
   ),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
-  "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \(comment, kind\)"),
-  "key": ({"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]}, r"^train: row 1 has no 'kind'; it has: comment"),
+  "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \('comment', 'kind'\)"),
+  "key": (
+    {"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]},
+    r"^train: row 1 has no 'kind'; it has: 'comment'",
+  ),
   "file": ({"train": "none.csv"}, r"^train=none.csv: no such file; give data in memory as"),
   "spaces": ({"text": " a"}, r"^the column ' a' is empty, has spaces at its ends, or is not a text: rename it"),
 }

@@ -126,8 +126,8 @@ BAD_FILES = [
   ("\tO\nEU\tO\n", ", line 1: the word is empty: fill it in or remove the line"),
   ("", ": no words: give a file of columns with one word a line, or JSON lines"),
   ("\n-DOCSTART- O\n\n", ": no words"),
-  ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: tokens"),
-  ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: words"),
+  ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: 'tokens'"),
+  ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: 'words'"),
   ('{"tokens": ["EU"], "tags": []}', ", line 1: 0 tags for 1 tokens: give each word one tag"),
   ('{"tokens": ["EU"], "tags": [3]}', r", line 1: tags: \$\[0\] must be a text, .*: give the names of"),
   ('{"tokens": "EU", "tags": []}', ", line 1: tokens: must be a list, it is a text"),
@@ -135,7 +135,7 @@ BAD_FILES = [
   ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
   ('{"tokens": ["EU"], "tags": ["I-ORG"]}', ", line 1: tag 'I-ORG' is the first one"),
   ('{"text": " ", "spans": []}', ", line 1: the text has no words"),
-  ('{"text": "EU"}', ", line 1: no 'spans'; there are: text"),
+  ('{"text": "EU"}', ", line 1: no 'spans'; there are: 'text'"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 2}]}', r", line 1: spans: \$\[0\] lacks 'label'"),
   (
@@ -163,7 +163,7 @@ def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     UserError, match=f"^{path}, line 1: --tag_column=2: the file has 2 columns: give a number from 0 to"
   ):
     read(path, tag_column="2")
-  with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: word, t"):
+  with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: 'word', 't"):
     read(path, tag_column="ner")
 
 
