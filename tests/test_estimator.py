@@ -283,6 +283,7 @@ def test_an_error_in_a_setting_names_the_argument(settings: dict[str, Any], tmp_
   task = classification()
   for changes, message in (
     ({"lerning_rate": 0.1}, r"^lerning_rate=0.1: no such setting; is learning_rate meant\?"),
+    ({"epochs": 3}, r"^epochs=3: no such setting; is num_train_epochs meant\?"),
     ({"learning_rate": "fast"}, r"^Estimator: learning_rate must be of type float, got 'fast'"),
     ({"task_name": "MRPC"}, r"^task_name='MRPC': the task gives this setting"),
     ({"from_scratch": False}, r"^train\(\) needs init_checkpoint, the weights to start from; .* give from_scratch"),

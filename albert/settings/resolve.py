@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
+from albert.config.command_flags import name_here
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
@@ -242,9 +243,9 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
       checked_settings["albert_config_file" if path.endswith(".json") else "model"] = path
       continue
     if name not in config_of_field or name in _COMMAND_ONLY_FLAGS:
-      hint = "see the flags of the scripts, which have the same names"
-      for similar_name in difflib.get_close_matches(name, config_of_field, n=1):
-        hint = f"is {similar_name} meant?"
+      known = config_of_field.keys() - _COMMAND_ONLY_FLAGS - {*definition.settings, *definition.file_fields.values()}
+      meant = name_here(name, known) or "".join(difflib.get_close_matches(name, known, n=1))
+      hint = f"is {meant} meant?" if meant else "see the flags of the scripts, which have the same names"
       raise UserError(f"{name}={format_value(value)}: no such setting; {hint}")
     if name in definition.settings or name in definition.file_fields.values():
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")
