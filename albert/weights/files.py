@@ -278,10 +278,11 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     raise UserError(
       f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
     )
-  raise UserError(
-    f"{flag}={path}: no checkpoint there; give a checkpoint's prefix (the part before .index) or directory, the "
-    "output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors file"
+  remedy = files.hub_remedy(path) or (
+    "give a checkpoint's prefix (the part before .index) or directory, the output_dir of a run, a Hugging Face "
+    "directory with model.safetensors, or a .safetensors file"
   )
+  raise UserError(f"{flag}={path}: no checkpoint there; {remedy}")
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
