@@ -126,14 +126,22 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     if vocabulary and not (weights and vocabulary.size == model_config.vocab_size):
       model_config = dataclasses.replace(model_config, vocab_size=vocabulary.size)
       notes.append(f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}")
-  # A default max_seq_length is at most the number of positions.
-  if isinstance(data_config, FinetuningConfig) and not (settings.existing_run or "max_seq_length" in settings.flags):
+  # A default max_seq_length is at most the number of positions. Other lengths follow it.
+  if isinstance(data_config, FinetuningConfig) and not settings.existing_run:
     default, positions = data_config.max_seq_length, model_config.max_position_embeddings
-    if default > positions:
-      data_config = dataclasses.replace(data_config, max_seq_length=positions)
+    if default > positions and "max_seq_length" not in settings.flags:
+      data_config = settings.data_config(weights, max_seq_length=positions)
       notes.append(
         f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
       )
+    usual = type(data_config)()
+    fitted = [
+      f"{name} is {getattr(data_config, name)} instead of {getattr(usual, name)}"
+      for name in usual.default_lengths(usual.max_seq_length)
+      if name not in settings.flags and getattr(data_config, name) < getattr(usual, name)
+    ]
+    if fitted:
+      notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 
