@@ -367,11 +367,12 @@ def _convert(location: str, values: Mapping[str, Any], key: str, schema: type[Sc
 
 
 class _CharSpan(msgspec.Struct):
-  """A span of a text: text[start:end] has the type `label`."""
+  """A span of a text: text[start:end], which `text` repeats if it is given, has the type `label`."""
 
   start: int
   end: int
   label: str
+  text: str | None = None
 
 
 def _read_spans(
@@ -388,6 +389,13 @@ def _read_spans(
     where = f"{location}: span {span.start} to {span.end} ({span.label})"
     if not span.label:
       raise UserError(f"{where}: the label is empty: give its type")
+    if span.text is not None and text[span.start : span.end].strip() != span.text.strip():
+      units = text.encode("utf-16-le", "surrogatepass")
+      start, end = (len(units[: 2 * offset].decode("utf-16-le", "replace")) for offset in (span.start, span.end))
+      counts_units = text[start:end].strip() == span.text.strip()
+      remedy = f"start and end count UTF-16 units: give characters, {start} to {end}" if counts_units else "correct it"
+      shown = format_value(text[span.start : span.end])
+      raise UserError(f"{where}: the text there is {shown}, that of the span {format_value(span.text)}: {remedy}")
     if not 0 <= span.start < span.end <= len(text):
       raise UserError(f"{where}: not a part of the text, which has {len(text)} characters: correct it")
     if span.start < end_before:

@@ -111,7 +111,9 @@ def test_json_lines_are_read(tmp_path: Path) -> None:
 def test_other_keys_and_whitespace_words(tmp_path: Path) -> None:
   path = write(tmp_path / "train.jsonl", '{"words": ["EU"], "ner": ["U-ORG"]}')
   assert read(path, word_column="words", tag_column="ner", scheme="BILOU") == [(["EU"], [Span(0, 1, "ORG")])]
-  path = write(tmp_path / "text.jsonl", '{"text": "In Rome!", "spans": [{"start": 2, "end": 8, "label": "LOC"}]}')
+  path = write(
+    tmp_path / "text.jsonl", '{"text": "In Rome!", "spans": [{"start": 2, "end": 8, "label": "LOC", "text": "Rome!"}]}'
+  )
   assert read(path, word_rule="whitespace") == [(["In", "Rome!"], [Span(1, 2, "LOC")])]
 
 
@@ -138,6 +140,14 @@ BAD_FILES = [
   ('{"text": "EU"}', ", line 1: no 'spans'; there are: 'text'"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 2}]}', r", line 1: spans: \$\[0\] lacks 'label'"),
+  (
+    '{"text": "😀 in Rome", "spans": [{"start": 6, "end": 10, "label": "LOC", "text": "Rome"}]}',
+    r", line 1: span 6 to 10 \(LOC\): the text there is 'ome', that of the span 'Rome': .* UTF-16 units: .* 5 to 9$",
+  ),
+  (
+    '{"text": "in Rome", "spans": [{"start": 2, "end": 6, "label": "LOC", "text": "Rome"}]}',
+    r", line 1: span 2 to 6 \(LOC\): the text there is ' Rom', that of the span 'Rome': correct it",
+  ),
   (
     '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
     r", line 1: span 2 to 3 \(B\): overlaps with the span before it: keep one of the two",
