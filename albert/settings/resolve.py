@@ -137,7 +137,7 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     usual = type(data_config)()
     fitted = [
       f"{name} is {getattr(data_config, name)} instead of {getattr(usual, name)}"
-      for name in usual.default_lengths(usual.max_seq_length)
+      for name in usual.default_lengths()
       if name not in settings.flags and getattr(data_config, name) < getattr(usual, name)
     ]
     if fitted:

@@ -60,16 +60,12 @@ class SquadConfig(FinetuningConfig):
     group=EVALUATION,
   )
 
-  def default_lengths(self, max_seq_length: int) -> dict[str, int]:
+  def default_lengths(self) -> dict[str, int]:
     """Returns field -> the value that 0 stands for. Short windows are divided between question and paragraph."""
-    is_short, quarter = max_seq_length < _SHORT, max_seq_length // 4
-    query = self.max_query_length or (quarter if is_short else 64)
-    max_answer_length = max(1, min(30, max_seq_length - query - _NUM_SPECIAL_TOKENS))
-    return {
-      "max_query_length": query,
-      "doc_stride": quarter if is_short else 128,
-      "max_answer_length": max_answer_length,
-    }
+    quarter = self.max_seq_length // 4
+    query, stride = (quarter, quarter) if self.max_seq_length < _SHORT else (64, 128)
+    room = self.max_seq_length - (self.max_query_length or query) - _NUM_SPECIAL_TOKENS
+    return {"max_query_length": query, "doc_stride": stride, "max_answer_length": max(1, min(30, room))}
 
   def __post_init__(self) -> None:
     super().__post_init__()
