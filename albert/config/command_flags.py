@@ -244,7 +244,7 @@ def parse(argv: Sequence[str]) -> list[str]:
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except (flags.Error, ValueError) as error:
-    if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, flags.FLAGS)):
+    if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, list(flags.FLAGS))):
       error = flags.UnrecognizedFlagError(error.flagname, suggestions=[name])
     message = _MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each

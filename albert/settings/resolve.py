@@ -134,6 +134,7 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       notes.append(
         f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
       )
+      assert isinstance(data_config, FinetuningConfig)
     usual = type(data_config)()
     fitted = [
       f"{name} is {getattr(data_config, name)} instead of {getattr(usual, name)}"

@@ -70,8 +70,9 @@ def original_norms(names: Iterable[str]) -> dict[str, str]:
   """
   matches = {name: _KERAS_NORM.fullmatch(name) for name in names}
   numbers: dict[str, set[int]] = {}  # scope -> the numbers in it
-  for match in filter(None, matches.values()):
-    numbers.setdefault(match[1], set()).add(int(match[2] or 0))
+  for match in matches.values():
+    if match:
+      numbers.setdefault(match[1], set()).add(int(match[2] or 0))
   original = {}
   for name, match in matches.items():
     index = sorted(numbers[match[1]]).index(int(match[2] or 0)) if match else 0

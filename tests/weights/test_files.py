@@ -70,7 +70,7 @@ SLOTS = {
 @pytest.mark.parametrize("kind", SLOTS)
 def test_slots_of_any_optimizer_and_its_state_are_no_weights(tmp_path, kind):
   slots = {form.format(name): value for form in SLOTS[kind] for name, value in WEIGHTS.items()}
-  state = {"beta1_power": np.float32(0.9), "Adam/learning_rate": np.float32(1e-3), "global_step": np.array(7, np.int64)}
+  state = {name: np.array(7, np.float32) for name in ("beta1_power", "Adam/learning_rate", "global_step")}
   path = write_tf1_with_saver(tmp_path, WEIGHTS | slots | state)
   assert open_weights(path).entries.keys() == WEIGHTS.keys()
 
