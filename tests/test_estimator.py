@@ -340,7 +340,7 @@ def test_regression_on_pairs_of_texts_predicts_numbers(settings: dict[str, Any],
   assert -1 <= estimator.evaluate()["pearson"] <= 1
   answers = estimator.predict(pairs[:3])
   assert [type(answer) for answer in answers] == [float] * 3
-  with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \(first, second\)"):
+  with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \('first', 'second'\)"):
     estimator.predict(["one"])
   bad_task = tasks.Regression(train=[("a", 1), ("b", "high")], text="text", label="score", eval_share=0.5)
   with pytest.raises(UserError, match=r"^train: row 1: score 'high' is not a number"):
