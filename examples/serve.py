@@ -7,6 +7,8 @@ from pathlib import Path
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+from google.protobuf.json_format import MessageToDict
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 try:
   from fastapi import FastAPI, Request, Response
@@ -52,14 +54,17 @@ def respond(value: dict, status: int = 200) -> Response:
   return Response(json.dumps(value, default=bytes.decode, allow_nan=False), status, headers, "application/json")
 
 
-@app.post(path + ":predict")
 async def predict(request: Request) -> Response:
   """Answers a request. Instances that arrive within max_wait_ms, or while the model computes, share a batch."""
   with SECONDS.time():
     is_small = int(request.headers.get("content-length", 1 << 62)) <= flags.max_bytes
     body = b"".join([chunk async for chunk in request.stream() if is_small])  # a client may read the answer only then
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+      return respond({"error": f"send the body without the Content-Encoding {encoding}"}, 415)
     if not is_small:
       return respond({"error": f"a request needs a Content-Length of at most {flags.max_bytes} bytes"}, 413)
+    if (encoding := json.detect_encoding(body)) != "utf-8":  # a byte order mark, UTF-16 or UTF-32
+      body = body.decode(encoding, "replace").encode()
     try:
       name = Header.model_validate_json(body).signature_name
       instances = [(dict(row), asyncio.Future()) for row in request_types[name].model_validate_json(body).instances]
@@ -89,7 +94,14 @@ for name, signature in model.signatures.items():
   request_types[name] = create_model("Request", __config__=STRICT, signature_name=(str, name), instances=instances)
   compute(name, json.loads((version / f"examples/{name}.json").read_bytes())["instances"])  # a first call is slow
 state = {"version": version.name, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-app.get(path)(lambda: {"model_version_status": [state]})
+graph = SavedModel.FromString((version / "saved_model.pb").read_bytes()).meta_graphs[0]
+signatures = {name: MessageToDict(graph.signature_def[name], preserving_proto_field_name=True) for name in waiting}
+spec = {"name": version.parent.name, "signature_name": "", "version": version.name}
+metadata = {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
+for prefix in (path, f"{path}/versions/{version.name}"):
+  app.post(prefix + ":predict")(predict)
+  app.get(prefix)(lambda: {"model_version_status": [state]})
+  app.get(prefix + "/metadata")(lambda: metadata)
 app.get("/healthz")(lambda: {"status": "ok"})
 app.get("/readyz")(lambda: Response(status_code=503 if sum(map(len, waiting.values())) >= flags.max_queue else 200))
 app.get("/metrics")(lambda: Response(generate_latest(), media_type=CONTENT_TYPE_LATEST))

@@ -262,8 +262,11 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
   ),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
-  "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \(comment, kind\)"),
-  "key": ({"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]}, r"^train: row 1 has no 'kind'; it has: comment"),
+  "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \('comment', 'kind'\)"),
+  "key": (
+    {"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]},
+    r"^train: row 1 has no 'kind'; it has: 'comment'",
+  ),
   "file": ({"train": "none.csv"}, r"^train=none.csv: no such file; give data in memory as"),
   "spaces": ({"text": " a"}, r"^the column ' a' is empty, has spaces at its ends, or is not a text: rename it"),
 }
@@ -280,6 +283,7 @@ def test_an_error_in_a_setting_names_the_argument(settings: dict[str, Any], tmp_
   task = classification()
   for changes, message in (
     ({"lerning_rate": 0.1}, r"^lerning_rate=0.1: no such setting; is learning_rate meant\?"),
+    ({"epochs": 3}, r"^epochs=3: no such setting; is num_train_epochs meant\?"),
     ({"learning_rate": "fast"}, r"^Estimator: learning_rate must be of type float, got 'fast'"),
     ({"task_name": "MRPC"}, r"^task_name='MRPC': the task gives this setting"),
     ({"from_scratch": False}, r"^train\(\) needs init_checkpoint, the weights to start from; .* give from_scratch"),
@@ -336,7 +340,7 @@ def test_regression_on_pairs_of_texts_predicts_numbers(settings: dict[str, Any],
   assert -1 <= estimator.evaluate()["pearson"] <= 1
   answers = estimator.predict(pairs[:3])
   assert [type(answer) for answer in answers] == [float] * 3
-  with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \(first, second\)"):
+  with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \('first', 'second'\)"):
     estimator.predict(["one"])
   bad_task = tasks.Regression(train=[("a", 1), ("b", "high")], text="text", label="score", eval_share=0.5)
   with pytest.raises(UserError, match=r"^train: row 1: score 'high' is not a number"):

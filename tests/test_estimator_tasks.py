@@ -129,7 +129,7 @@ def test_all_questions_on_a_context_are_held_out_together(settings: dict[str, An
   estimator = Estimator(task, **settings | {"num_train_steps": 1}, max_seq_length=32, max_query_length=8, doc_stride=8)
   estimator.train()
   assert estimator.evaluate()["f1"] >= 0
-  with pytest.raises(UserError, match=r"^the data to predict: row 0 has no 'context'; it has: question"):
+  with pytest.raises(UserError, match=r"^the data to predict: row 0 has no 'context'; it has: 'question'"):
     estimator.predict([{"question": "who ?"}])
 
 
@@ -199,7 +199,7 @@ def test_tagging_in_every_form(settings: dict[str, Any], tmp_path: Path) -> None
   assert [answer.tags for answer in of_texts] == [answer.tags for answer in answers]
   for text, answer in zip(words, of_texts, strict=True):
     assert all(" ".join(text)[span.start : span.end] == span.text for span in answer.spans)
-  with pytest.raises(UserError, match=r"^the data to predict: row 1 has no 'tokens'; it has: id"):
+  with pytest.raises(UserError, match=r"^the data to predict: row 1 has no 'tokens'; it has: 'id'"):
     estimator.predict([{"tokens": ["Rome"]}, {"id": 7}])
 
 
@@ -216,8 +216,8 @@ def test_rows_of_words_are_checked_and_held_out() -> None:
     == "LOC,PER"
   )
   for bad_rows, message in (
-    ([{"tokens": ["Rome"]}], r"^train: row 0 has no 'tags'; it has: tokens"),
-    ([{"text": "Rome"}], r"^train: row 0 has no 'spans'; it has: text"),
+    ([{"tokens": ["Rome"]}], r"^train: row 0 has no 'tags'; it has: 'tokens'"),
+    ([{"text": "Rome"}], r"^train: row 0 has no 'spans'; it has: 'text'"),
   ):
     with pytest.raises(UserError, match=message):
       tasks.Tagging(bad_rows, eval_share=0)

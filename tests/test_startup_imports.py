@@ -58,7 +58,7 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--train_file={texts}", "--max_seq_length=513"], "--max_seq_length=513: the model has 512 positions"),
   (
     [*CLASSIFIER, "--spm_model_file={spm}", "--train_file={texts}", "--text_columns=a,absent"],
-    "{texts}, line 1: no column 'a'; there are: text, label",
+    "{texts}, line 1: no column 'a'; there are: 'text', 'label'",
   ),
   (
     [*CLASSIFIER, "--spm_model_file={spm}", "--train_file={texts}", "--do_eval", "--eval_file={dev}"],
@@ -66,7 +66,7 @@ REFUSED_COMMANDS = [
   ),
   (
     [*CLASSIFIER, "--spm_model_file={spm}", "--train_file={texts}", "--do_predict", "--predict_file={weights}"],
-    "{weights}, line 1: no column 'text'; there are: not read",
+    "{weights}, line 1: no column 'text'; there are: 'not read'",
   ),
   ([*CLASSIFIER, "--spm_model_file={spm}", "--train_file={parquet}"], "{parquet}: cannot be read ("),
   (

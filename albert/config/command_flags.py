@@ -12,7 +12,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from absl import flags
@@ -33,6 +33,30 @@ _MAX_SHOWN_CHARACTERS = 200
 # absl's message for a required flag that is missing.
 _MISSING_FLAG = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
+# Flag -> its names in other frameworks. Of several flags that share a name, the first one that a command has is meant.
+_NAMES_ELSEWHERE = {
+  "train_batch_size": "batch_size batch per_device_train_batch_size per_gpu_train_batch_size",
+  "num_train_epochs": "epochs epoch num_epochs n_epochs max_epochs train_epochs",
+  "num_train_steps": "steps num_steps max_steps train_steps max_train_steps total_steps",
+  "learning_rate": "lr peak_lr init_lr max_lr",
+  "num_warmup_steps": "warmup warmup_steps",
+  "warmup_proportion": "warmup_ratio",
+  "max_seq_length": "max_length max_len max_seq_len max_sequence_length seq_length seq_len sequence_length",
+  "init_checkpoint": "model_name_or_path pretrained_model_name_or_path model_name model_path checkpoint",
+  "checkpoint": "init_checkpoint model_name_or_path model_name model_path model",
+  "model": "checkpoint init_checkpoint model_name_or_path model_path model_dir export_dir",
+  "spm_model_file": "tokenizer tokenizer_name tokenizer_file vocab spiece",
+  "train_file": "train train_data train_path training_file data dataset data_file input input_file",
+  "input_file": "input inputs data dataset data_file train_file text_file corpus",
+  "eval_file": "dev_file valid_file validation_file val_file dev_data eval_data",
+  "predict_file": "test_file test_data",
+  "output_dir": "output out out_dir save_dir output_path logging_dir log_dir",
+  "text_columns": "text text_column text_field sentence1_key",
+  "label_column": "label target target_column",
+  "eval_every_steps": "eval_steps eval_strategy evaluation_strategy eval_interval",
+  "precision": "fp16 bf16 mixed_precision",
+  "save_checkpoints_steps": "save_steps save_interval save_strategy",
+}
 # Flag -> another name for it, which every command with this flag takes. The original BERT calls its vocabulary so.
 _OTHER_NAMES = {"spm_model_file": "vocab_file"}
 
@@ -220,6 +244,8 @@ def parse(argv: Sequence[str]) -> list[str]:
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except (flags.Error, ValueError) as error:
+    if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, list(flags.FLAGS))):
+      error = flags.UnrecognizedFlagError(error.flagname, suggestions=[name])
     message = _MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error
@@ -229,6 +255,12 @@ def parse(argv: Sequence[str]) -> list[str]:
     if flags.FLAGS[name].present > flags.FLAGS[other_name].present > 0:
       raise UserError(f"--{name} and --{other_name} are both given, but are two names for one flag: give one")
   return arguments
+
+
+def name_here(name: str, known: Collection[str]) -> str:
+  """Returns the known flag that other frameworks call `name`; "" if there is none."""
+  word = name.lower().replace("-", "_")
+  return next((flag for flag, names in _NAMES_ELSEWHERE.items() if word in names.split() and flag in known), "")
 
 
 def shorten(message: str) -> str:

@@ -145,7 +145,9 @@ def named_model(name: str) -> ModelConfig:
     4096
   """
   if name not in MODELS:
-    raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")
+    remedy = files.hub_remedy(name)
+    note = f"; {remedy} as --init_checkpoint" if remedy else ""
+    raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}{note}")
   return MODELS[name]
 
 

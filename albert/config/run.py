@@ -293,6 +293,16 @@ class FinetuningConfig(Config):
     False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=base.MODEL
   )
 
+  def default_lengths(self) -> dict[str, int]:
+    """Returns field -> the value that 0 stands for, for the task's lengths that depend on max_seq_length."""
+    return {}
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    for name, value in self.default_lengths().items():
+      if not getattr(self, name):
+        object.__setattr__(self, name, value)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):

@@ -54,7 +54,7 @@ def define_flags() -> None:
 
 
 def main() -> None:
-  """Runs the command: converts the weights, and prints the list of them."""
+  """Runs the command: converts the weights."""
   flag_values = flags.FLAGS
   for name in ("init_checkpoint", "output_dir", "format"):
     if not getattr(flag_values, name):
@@ -67,10 +67,9 @@ def main() -> None:
     spm_model_file=flag_values.spm_model_file,
     architecture=flag_values.architecture or "",
   )
-  print(report, end="")
   num_weights = len(report.splitlines()) - 1  # without the header
   directory = flag_values.output_dir
-  print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} has this list")
+  print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} lists them")
 
 
 def run_command() -> None:

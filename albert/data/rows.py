@@ -21,7 +21,7 @@ import numpy as np
 from albert.data.manifest import cached_sha256
 from albert.errors import UserError
 from albert.io import files, local_files
-from albert.io.text import encode_utf8, format_value, join_names
+from albert.io.text import encode_utf8, format_value, quote_names
 
 # What `rows_of` accepts: the path of a file, or data in memory. docs/estimator.md lists the forms.
 TableData: TypeAlias = Any
@@ -170,7 +170,7 @@ def check_columns(location: str, existing: Sequence[Any], names: Iterable[str]) 
   """
   for name in names:
     if name not in existing:
-      raise UserError(f"{location}: no column {name!r}; there are: {join_names(map(str, existing)) or 'none'}")
+      raise UserError(f"{location}: no column {name!r}; there are: {quote_names(existing)}")
     if existing.count(name) > 1:
       raise UserError(f"{location}: {existing.count(name)} columns are called {name!r}: rename all but one")
 
@@ -190,7 +190,7 @@ def _columns_from_rows(
         )
       for column in required:
         if column not in row:
-          raise UserError(f"{name}: row {index} has no {column!r}; it has: {', '.join(map(str, row)) or 'nothing'}")
+          raise UserError(f"{name}: row {index} has no {column!r}; it has: {quote_names(row)}")
     existing_optional = [column for column in optional if any(column in row for row in rows)]
     return {key: [row.get(key, ABSENT) for row in rows] for key in (*required, *existing_optional)}
   if len(required) == 1:
@@ -198,7 +198,7 @@ def _columns_from_rows(
   for index, row in enumerate(rows):
     if not isinstance(row, list | tuple | np.ndarray) or len(row) != len(required):
       raise UserError(
-        f"{name}: row {index} is {format_value(row)}: give {len(required)} values ({', '.join(required)}), or a dict "
+        f"{name}: row {index} is {format_value(row)}: give {len(required)} values ({quote_names(required)}), or a dict "
         "with these keys"
       )
   return {key: [row[position] for row in rows] for position, key in enumerate(required)}

@@ -31,7 +31,7 @@ from albert.data.rows import (
 )
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import check_first_line, counted, format_value, join_names
+from albert.io.text import check_first_line, counted, format_value, join_names, quote_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -291,7 +291,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
   if len(damaged_rows) > tolerated_damage * len(line_numbers):
     number, fields = damaged_rows[0]
     raise UserError(
-      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({join_names(header)}): "
+      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({quote_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
   return Table(path, columns, line_numbers, "line", [number for number, _ in damaged_rows])
@@ -376,7 +376,7 @@ def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str,
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in json_object:
-        raise UserError(f"{path}, line {number}: no {name!r}; there are: {join_names(json_object)}")
+        raise UserError(f"{path}, line {number}: no {name!r}; there are: {quote_names(json_object)}")
       column.append(field_text(json_object[name], f"{path}, line {number}", name, list_columns.get(name)))
   return Table(path, columns, line_numbers, "line")
 

@@ -11,6 +11,7 @@ import functools
 import glob
 import itertools
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -24,6 +25,8 @@ from albert.io import json_text, local_files
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64
+# A name of a model on Hugging Face's hub, with or without its owner. Those with a hyphen are no names of this project.
+_HUB_NAME = re.compile(r"(?=.*-)(\w[\w.-]*/)?[\w.-]*bert[\w.-]*", re.IGNORECASE)
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -99,6 +102,17 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
 def exists(path: str) -> bool:
   """Whether the path is a file or directory; False for a link whose target does not exist."""
   return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
+
+
+def hub_remedy(path: str) -> str:
+  """Returns what to do if a path is a name on Hugging Face's hub, such as albert/albert-base-v2; "" if it is not."""
+  name = path if is_remote(path) else os.path.relpath(path)
+  if not _HUB_NAME.fullmatch(name) or exists(name):
+    return ""
+  return (
+    "nothing is downloaded: fetch config.json, spiece.model and model.safetensors from "
+    f"https://huggingface.co/{name}/tree/main into a directory, and give that"
+  )
 
 
 def is_dir(path: str) -> bool:

@@ -271,6 +271,11 @@ def _read_body(stream: Any, header: bytes, path: str, index: int) -> bytes:
     raise _damage_error(path, index, "the file ends inside its header")
   length = _HEADER.unpack(header)[0]
   if header != _encode_header(length):
+    if index == 0 and 0 not in header:  # the length of a record has zeros in its higher bytes
+      raise UserError(
+        f"{path}: is text: make shards of it first, with python -m data_prep.create_pretraining_data "
+        f"--input_file={path} --output_dir=shards --spm_model_file=spiece.model"
+      )
     raise _damage_error(path, index, "the checksum of its length is wrong")
   body = stream.read(length + _FOOTER.size)
   if len(body) < length + _FOOTER.size:

@@ -69,6 +69,11 @@ def join_names(names: Iterable[str]) -> str:
   return ", ".join(shortened[:_MAX_JOINED_NAMES]) + more
 
 
+def quote_names(names: Iterable[Any]) -> str:
+  """Returns names in quotes, joined as `join_names` does; "none" if there are none."""
+  return join_names(repr(str(name)) for name in names) or "none"
+
+
 def format_value(value: Any) -> str:
   """Formats a value for an error message. Only the beginning of a long value is shown."""
   text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
+from albert.config.command_flags import name_here
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
@@ -125,14 +126,23 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     if vocabulary and not (weights and vocabulary.size == model_config.vocab_size):
       model_config = dataclasses.replace(model_config, vocab_size=vocabulary.size)
       notes.append(f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}")
-  # A default max_seq_length is at most the number of positions.
-  if isinstance(data_config, FinetuningConfig) and not (settings.existing_run or "max_seq_length" in settings.flags):
+  # A default max_seq_length is at most the number of positions. Other lengths follow it.
+  if isinstance(data_config, FinetuningConfig) and not settings.existing_run:
     default, positions = data_config.max_seq_length, model_config.max_position_embeddings
-    if default > positions:
-      data_config = dataclasses.replace(data_config, max_seq_length=positions)
+    if default > positions and "max_seq_length" not in settings.flags:
+      data_config = settings.data_config(weights, max_seq_length=positions)
       notes.append(
         f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
       )
+      assert isinstance(data_config, FinetuningConfig)
+    usual = type(data_config)()
+    fitted = [
+      f"{name} is {getattr(data_config, name)} instead of {getattr(usual, name)}"
+      for name in usual.default_lengths()
+      if name not in settings.flags and getattr(data_config, name) < getattr(usual, name)
+    ]
+    if fitted:
+      notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 
@@ -243,9 +253,9 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
       checked_settings["albert_config_file" if path.endswith(".json") else "model"] = path
       continue
     if name not in config_of_field or name in _COMMAND_ONLY_FLAGS:
-      hint = "see the flags of the scripts, which have the same names"
-      for similar_name in difflib.get_close_matches(name, config_of_field, n=1):
-        hint = f"is {similar_name} meant?"
+      known = config_of_field.keys() - _COMMAND_ONLY_FLAGS - {*definition.settings, *definition.file_fields.values()}
+      meant = name_here(name, known) or "".join(difflib.get_close_matches(name, known, n=1))
+      hint = f"is {meant} meant?" if meant else "see the flags of the scripts, which have the same names"
       raise UserError(f"{name}={format_value(value)}: no such setting; {hint}")
     if name in definition.settings or name in definition.file_fields.values():
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")

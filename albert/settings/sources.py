@@ -357,11 +357,12 @@ class Settings:
         raise self._contradiction(format_flag(flag, self.flags[flag]), name, model.to_dict())
     return model
 
-  def data_config(self, weights: WeightLocation | None = None) -> Config:
+  def data_config(self, weights: WeightLocation | None = None, **changes: Any) -> Config:
     """The task's own config.
 
     Args:
       weights: where the weights of --init_checkpoint are, for a run that starts from some.
+      **changes: values that replace those of the sources.
     Raises:
       UserError: see `values`; or a value is out of range, --spm_model_file is not the vocabulary of the run, or a flag
         contradicts the settings that the vocabulary was made with.
@@ -377,7 +378,7 @@ class Settings:
     if not values.get("cache_dir"):
       output_dir, is_finetuning = self.flags.get("output_dir", ""), issubclass(self._data_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
-    return self._data_class(**values)
+    return self._data_class(**values | changes)
 
   def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
     """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""

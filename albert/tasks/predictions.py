@@ -20,7 +20,7 @@ from albert.data import tables
 from albert.data.tables import label_matrix
 from albert.errors import UserError
 from albert.io import files
-from albert.io.text import replace_surrogates
+from albert.io.text import quote_names, replace_surrogates
 from albert.runs import figures
 from albert.tasks.splits import TEST
 
@@ -145,7 +145,7 @@ def read_predictions(path: str, separator: str = "") -> Predictions:
   table = tables.read_table(path, header)
   probability_columns = [name for name in header if name.startswith(_PROBABILITY_PREFIX)]
   if not {ID, PREDICTION} <= set(header) <= {ID, LABEL, PREDICTION, *probability_columns}:
-    raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
+    raise UserError(f"{path}, line 1: not a predictions file: its columns are {quote_names(header)}")
   ids, has_labels = table.unique_names(ID), LABEL in header
   if not probability_columns:  # a regression
     return Predictions(ids, (), table.numbers(PREDICTION), table.numbers(LABEL) if has_labels else None)

@@ -105,9 +105,8 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  raise UserError(
-    f"{path}: no vocabulary there ({', '.join(NAMES)}): give the path of the vocabulary, or of a directory that has one"
-  )
+  remedy = files.hub_remedy(path) or "give the path of the vocabulary, or of a directory that has one"
+  raise UserError(f"{path}: no vocabulary there ({', '.join(NAMES)}): {remedy}")
 
 
 def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:

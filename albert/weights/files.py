@@ -28,10 +28,8 @@ CONFIG_NAMES = ("albert_config.json", "config.json")
 # The directory of one checkpoint, or of all checkpoints of a run.
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
 _PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-# Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
-_NOT_WEIGHTS = re.compile(
-  r"(/adam_m|/adam_v|^global_step|^loss_scale\w*|^time_limit_\w+|\.position_ids|\.token_type_ids)$"
-)
+# Constants that transformers saves.
+_CONSTANTS = (".position_ids", ".token_type_ids")
 # transformers may save a tied weight twice: name of the second copy -> name of the weight.
 _TIED_BIAS = "predictions.decoder.bias"
 _TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight", _TIED_BIAS: "predictions.bias"}
@@ -278,10 +276,11 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     raise UserError(
       f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
     )
-  raise UserError(
-    f"{flag}={path}: no checkpoint there; give a checkpoint's prefix (the part before .index) or directory, the "
-    "output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors file"
+  remedy = files.hub_remedy(path) or (
+    "give a checkpoint's prefix (the part before .index) or directory, the output_dir of a run, a Hugging Face "
+    "directory with model.safetensors, or a .safetensors file"
   )
+  raise UserError(f"{flag}={path}: no checkpoint there; {remedy}")
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
@@ -315,11 +314,12 @@ def open_location(location: WeightLocation) -> WeightFile:
     arrays = open_bundle(location.prefix, location.flag)
   else:
     arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
-  weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
+  weights = {name: array for name, array in arrays.items() if _is_weight(name, arrays)}
   if not weights:
     raise UserError(f"{source}: holds no weights; give another file")
   if any("/" in name for name in weights):
-    arrays = _rename(source, weights, lambda name: name.removeprefix("module/"))
+    original = weight_names.original_norms(name.removeprefix("module/") for name in weights)
+    arrays = _rename(source, weights, lambda name: original[name.removeprefix("module/")])
     entries = {name: WeightEntry(array) for name, array in arrays.items()}
   else:
     entries = _huggingface_entries(source, weights)
@@ -328,6 +328,22 @@ def open_location(location: WeightLocation) -> WeightFile:
   if kernel is not None and not np.any(kernel.read()):
     entries = {name: entry for name, entry in entries.items() if name not in weight_names.POOLER}
   return WeightFile(**vars(location), entries=entries)
+
+
+def _is_weight(name: str, arrays: Mapping[str, Array]) -> bool:
+  """Whether an array is a weight: no constant of transformers, no state of a run, and no slot of an optimizer.
+
+  State, such as the step, is scalar. The name of a slot contains that of its variable: x/kernel/Adam_1, or, as Keras
+  writes it, training/Adam/x/kernel/m or Adam/m/x/kernel.
+  """
+  if "." in name:  # a name of transformers
+    return not name.endswith(_CONSTANTS)
+  parts = name.split("/")
+  if not arrays[name].shape or any("/".join(parts[:end]) in arrays for end in range(1, len(parts))):
+    return False
+  inner_names = ("/".join(parts[start:end]) for end in range(3, len(parts) + 1) for start in range(1, end - 1))
+  same_shape = (inner in arrays and arrays[inner].shape == arrays[name].shape for inner in inner_names)
+  return parts[0] == "module" or not any(same_shape)
 
 
 def _rename(source: str, weights: Mapping[str, Array], new_name: Callable[[str], str]) -> dict[str, Array]:

@@ -17,6 +17,8 @@ from albert.config.model import ModelConfig
 _TRANSFORMER_PREFIX = "bert/encoder/transformer"
 # The part of a weight's name that says to which group of layers it belongs.
 GROUP_PATTERN = re.compile(r"/group_(\d+)/")
+# The name of a parameter of LayerNorm as Keras gives it: its scope, the number of the layer, and the rest.
+_KERAS_NORM = re.compile(r"(.*/)layer_normalization(?:_(\d+))?(/\w+)")
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # The end of error messages that begin with "--init_checkpoint=PATH: has ", for weights without a pooler.
 NO_POOLER = (
@@ -58,6 +60,24 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
       shapes |= _dense_shapes(f"{block}/ffn_1/intermediate/output/dense", intermediate, hidden)
       shapes |= _layer_norm_shapes(f"{block}/LayerNorm_1", hidden)
   return shapes | _dense_shapes("bert/pooler/dense", hidden, hidden)
+
+
+def original_norms(names: Iterable[str]) -> dict[str, str]:
+  """Returns name -> name in the original, which differs where LayerNorm comes from Keras.
+
+  Keras numbers all of a model's layers. Within a scope, layer_normalization_8 and layer_normalization_9 are LayerNorm
+  and LayerNorm_1.
+  """
+  matches = {name: _KERAS_NORM.fullmatch(name) for name in names}
+  numbers: dict[str, set[int]] = {}  # scope -> the numbers in it
+  for match in matches.values():
+    if match:
+      numbers.setdefault(match[1], set()).add(int(match[2] or 0))
+  original = {}
+  for name, match in matches.items():
+    index = sorted(numbers[match[1]]).index(int(match[2] or 0)) if match else 0
+    original[name] = f"{match[1]}LayerNorm{f'_{index}' if index else ''}{match[3]}" if match else name
+  return original
 
 
 def huggingface_groups_agree(config: ModelConfig) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from albert.data import rows
 from albert.errors import UserError
 from albert.io import files
+from albert.io.text import quote_names
 from data_prep.readers.records import BadRecord, Piece, Reader, ReadingSettings, Record, SourceDocument, whole_file
 
 # Rows that are in memory at a time.
@@ -25,7 +26,7 @@ def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
   if num_columns > 1:
     raise UserError(f"{path}: {num_columns} columns are called {field!r}: rename all but one")
   if not num_columns:
-    raise UserError(f"{path}: no column {field!r} (its columns: {', '.join(schema.names)}): give --text_field")
+    raise UserError(f"{path}: no column {field!r} (its columns: {quote_names(schema.names)}): give --text_field")
   column_type = schema.field(field).type
   if pyarrow.types.is_dictionary(column_type) or pyarrow.types.is_run_end_encoded(column_type):
     column_type = column_type.value_type

@@ -13,6 +13,7 @@ from absl.testing import flagsaver
 from albert.config import command_flags
 from albert.config.command_flags import Range
 from albert.errors import UserError
+from tests.script_flags import script_flags
 
 
 @pytest.fixture
@@ -148,3 +149,22 @@ def test_both_names_or_none_of_a_required_vocabulary_are_refused(words: list[str
     flags.FLAGS.unparse_flags()
     with pytest.raises(UserError, match=message):
       command_flags.parse([sys.argv[0], *words])
+
+
+@pytest.mark.parametrize(
+  ("task_name", "word", "meant"),
+  [
+    ("classifier", "--epochs=3", "num_train_epochs"),
+    ("classifier", "--per-device-train-batch-size=8", "train_batch_size"),
+    ("squad", "--lr=1e-5", "learning_rate"),
+    ("squad", "--model_name_or_path=albert-base-v2", "init_checkpoint"),
+    ("squad", "--data=train.json", "train_file"),
+    ("pretraining", "--data=shards", "input_file"),
+    ("race", "--warmup_ratio=0.1", "warmup_proportion"),
+    ("race", "--max_length=128", "max_seq_length"),
+    ("tagging", "--output=run", "output_dir"),
+  ],
+)
+def test_a_flag_of_another_framework_suggests_the_one_here(task_name: str, word: str, meant: str):
+  with script_flags(task_name), pytest.raises(UserError, match=rf"Did you mean: {meant} \?"):
+    command_flags.parse(["run.py", word])

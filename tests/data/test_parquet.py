@@ -47,7 +47,7 @@ def test_parquet_has_the_columns_of_the_frame_that_wrote_it(path: str) -> None:
 @pytest.mark.parametrize(
   ("names", "message"),
   [
-    (["text"], r"t\.parquet: no column 'text'; there are: text, long, kind, number, score, flag, day$"),
+    (["text"], r"t\.parquet: no column 'text'; there are: 'text, long', 'kind', 'number', 'score', 'flag', 'day'$"),
     (["day"], r"t\.parquet: row 1: 'day' must be a text or a number, is a (datetime|Timestamp)$"),
   ],
 )

@@ -125,7 +125,7 @@ GOOD_FILE = encode_tsv([COLUMNS]) + tsv_line()
 MISTAKES = {
   "too few columns": (
     GOOD_FILE + b"5\ta\t1\n",
-    r"t\.tsv, line 3: 3 columns instead of 4 \(id, text, score, label\): .*tabs",
+    r"t\.tsv, line 3: 3 columns instead of 4 \('id', 'text', 'score', 'label'\): .*tabs",
   ),
   "too many columns": (GOOD_FILE + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
   "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 column instead of 4"),
@@ -151,7 +151,7 @@ MISTAKES = {
     GOOD_FILE + tsv_line(id="5", label="maybe"),
     r"t\.tsv, line 3: label 'maybe' is not a label .*: no, yes",
   ),
-  "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
+  "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: 'id', 'text', 'score'"),
   "a column twice": (encode_tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
   "not UTF-8": (
     GOOD_FILE + tsv_line(id="5", text="caf~").replace(b"~", b"\xe9"),
@@ -179,7 +179,7 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
     ("t.csv", b"id,text\n1,a,b\n", r"t\.csv, line 2: 3 columns instead of 2 .*commas"),
     ("t.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2\n', r"t\.jsonl, line 2: not JSON \(.*, column"),
     ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: must be an object, it is a list"),
-    ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: id, sentence"),
+    ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: 'id', 'sentence'"),
     ("t.jsonl", b'{"id": 1, "text": ["a"]}\n', r"t\.jsonl, line 1: 'text' must be a text or a number, is a list"),
   ],
 )

@@ -66,7 +66,7 @@ def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
     (["--input_file=absent.txt"], "--input_file=absent.txt: no such file"),
     (["--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
     (["--checkpoint="], "--checkpoint is missing"),
-    (["--text_column=body", "--input_file=x.tsv"], "no column 'body'; there are: text"),
+    (["--text_column=body", "--input_file=x.tsv"], "no column 'body'; there are: 'text'"),
   ],
 )
 def test_bad_flags_are_refused_in_one_line_before_tensorflow_is_imported(

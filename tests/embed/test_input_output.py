@@ -63,7 +63,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     read(path, id_column="key")
   with pytest.raises(UserError, match=r"x.tsv: is a table: give --text_column"):
     read(table)
-  with pytest.raises(UserError, match="no column 'texts'; there are: key, text"):
+  with pytest.raises(UserError, match="no column 'texts'; there are: 'key', 'text'"):
     read(table, text_column="texts")
   with pytest.raises(UserError, match="line 3: key 'a' is already used in line 2"):
     read(table, text_column="text", id_column="key")

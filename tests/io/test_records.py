@@ -229,6 +229,10 @@ START_OF_RECORD_2 = len(RECORDS[0]) + OVERHEAD_BYTES + len(RECORDS[1]) + OVERHEA
     ),
     # 40 bytes of data, and the checksum of 4 bytes.
     (lambda content: content[:-1], "record 3 .* the file ends after 43 of its 44 bytes"),
+    (
+      lambda content: b"They drank the pub dry.",
+      "is text: .* python -m data_prep.create_pretraining_data --input_file=",
+    ),
     (lambda content: content + b"more", "record 4 .* the file ends inside its header"),
   ],
 )

@@ -131,9 +131,15 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
     return settings.data_config.max_seq_length, list(settings.notes)[1:]  # type: ignore[attr-defined]
 
   line = "max_seq_length is 96, the number of the model's positions, instead of the default 384"
-  assert resolve_length(max_position_embeddings=96) == (96, [line])
+  short = "max_query_length is 24 instead of 64, doc_stride is 24 instead of 128, to fit max_seq_length 96"
+  assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
+  given = {"max_query_length": 9, "doc_stride": 5}
+  assert resolve_length(max_position_embeddings=96, **given) == (96, [line])
+  too_long = r"^--max_query_length=64 leaves no room .* in --max_seq_length=64: give --max_query_length=16$"
+  with pytest.raises(UserError, match=too_long):
+    resolve_length(max_position_embeddings=64, max_query_length=64)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_frames_that_cannot_be_used_are_refused() -> None:
   with_missing_label = frame.assign(kind=pandas.array([1, None], dtype="Int64"))
   with_dates = frame.assign(comment=pandas.to_datetime(["2020-01-01", "2020-01-02"]))
   for train, message in (
-    (frame.rename(columns={"comment": "review"}), r"^train: no column 'comment'; there are: review, kind$"),
+    (frame.rename(columns={"comment": "review"}), r"^train: no column 'comment'; there are: 'review', 'kind'$"),
     (pandas.concat([frame, frame[["kind"]]], axis=1), r"^train: 2 columns are called 'kind': rename all but one"),
     (with_missing_label, r"^train: row 1: column 'kind' is empty: fill it in or remove the row"),
     (with_dates, r"^train: row 0: column 'comment' must hold texts, .* holds a Timestamp$"),

@@ -171,8 +171,8 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
   "type_vocab_size": ["0"],
   "max_position_embeddings": ["0"],
   "doc_stride": ["0"],
-  "max_query_length": ["0"],
-  "max_answer_length": ["0"],
+  "max_query_length": ["-1"],
+  "max_answer_length": ["-1"],
   "n_best_size": ["0"],
   "start_n_top": ["0"],
   "max_qa_length": ["0"],
@@ -198,5 +198,6 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
 # Exceptions to REFUSED_VALUES: (command, flag, value that the flag of this command accepts).
 ACCEPTED_VALUES = {
   ("run_pretraining.py", "max_seq_length", "7"),
+  ("run_squad.py", "doc_stride", "0"),
   *((command, "vocab_size", "4") for command in (*TASKS_OF_SCRIPTS, "albert.experiments")),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from tests.convert.files_of_weights import (
 )
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
+from tests.run_outputs import assert_equal_bits
 
 WEIGHTS = random_weights(CONFIG, 3)
 
@@ -53,6 +55,32 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     CheckpointManager(str(directory / run / "checkpoints"), keep=1, model_config=CONFIG).save(7, weights)
   (directory / "several" / "runs.json").write_text(json.dumps({"seeds": [4, 5], "best_run": "run-5", "metrics": {}}))
   return paths
+
+
+# Name of a kind of checkpoint -> forms of the names of its slots.
+SLOTS = {
+  "LAMB": ("{}/lamb_m", "{}/lamb_v"),
+  "Adam": ("{}/Adam", "{}/Adam_1"),
+  "Keras": ("training/Adam/{}/m", "training/Adam/{}/v"),
+  "Keras 2.11": ("Adam/m/{}", "Adam/v/{}"),
+  "another": ("{}/SomeOptimizer/slot",),
+}
+
+
+@pytest.mark.parametrize("kind", SLOTS)
+def test_slots_of_any_optimizer_and_its_state_are_no_weights(tmp_path, kind):
+  slots = {form.format(name): value for form in SLOTS[kind] for name, value in WEIGHTS.items()}
+  state = {name: np.array(7, np.float32) for name in ("beta1_power", "Adam/learning_rate", "global_step")}
+  path = write_tf1_with_saver(tmp_path, WEIGHTS | slots | state)
+  assert open_weights(path).entries.keys() == WEIGHTS.keys()
+
+
+def test_layer_norms_of_keras_and_their_slots_are_recognized(tmp_path):
+  numbers = {"LayerNorm": "layer_normalization", "LayerNorm_1": "layer_normalization_10"}
+  renamed = {re.sub(r"LayerNorm(_1)?", lambda m: numbers[m[0]], name): value for name, value in WEIGHTS.items()}
+  path = write_tf1_with_saver(tmp_path, renamed | {f"{name}/lamb_m": value for name, value in renamed.items()})
+  file = open_weights(path)
+  assert_equal_bits({name: file.read(name) for name in file.entries}, WEIGHTS)
 
 
 def test_every_format_gives_the_same_bits(tmp_path):

@@ -19,7 +19,7 @@ from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
-from albert.io.text import counted, join_names
+from albert.io.text import counted, join_names, quote_names
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
 from albert.tasks.glue.specs import CUSTOM, FileFormat, TaskSpec, make_spec
@@ -293,7 +293,7 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
     if header and (missing or of_others):
       fault = f"no column {missing[0]!r}" if missing else f"column {of_others[0]!r} is not one of {spec.name}"
       raise UserError(
-        f"{source}, line 1: {fault}; there are: {', '.join(header)}: check --task_name={spec.name} and --data_dir"
+        f"{source}, line 1: {fault}; there are: {quote_names(header)}: check --task_name={spec.name} and --data_dir"
       )
   header_or_none, damage = file_format.header or None, file_format.tolerated_damage
   separators = {file_format.label: spec.label_separator} if spec.label_separator else {}

@@ -8,8 +8,11 @@ from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 
-# Tokens of a window besides the question: [CLS], two [SEP] and at least one token of the paragraph.
-_MIN_OTHER_TOKENS = 4
+# Tokens of a window besides the question and a part of the paragraph: [CLS] and two [SEP].
+_NUM_SPECIAL_TOKENS = 3
+# In windows of fewer tokens, the default lengths are shares of the window.
+_SHORT = 128
+_OR_QUARTER = f"or a quarter of a max_seq_length below {_SHORT}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,10 +31,14 @@ class SquadConfig(FinetuningConfig):
     "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
   )
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
-  max_query_length: int = option(64, "maximum tokens of a question; a longer one is truncated", minimum=1)
-  doc_stride: int = option(128, "tokens between the starts of two successive windows of a long paragraph", minimum=1)
+  max_query_length: int = option(
+    0, f"maximum tokens of a question; a longer one is truncated; 0: 64, {_OR_QUARTER}", minimum=0
+  )
+  doc_stride: int = option(
+    0, f"tokens between the starts of two successive windows of a long paragraph; 0: 128, {_OR_QUARTER}", minimum=0
+  )
   max_answer_length: int = option(
-    30, "maximum tokens of a predicted answer", minimum=1, affects_training=False, group=EVALUATION
+    0, "maximum tokens of a predicted answer; 0: 30", minimum=0, affects_training=False, group=EVALUATION
   )
   n_best_size: int = option(
     20, "maximum answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
@@ -53,13 +60,19 @@ class SquadConfig(FinetuningConfig):
     group=EVALUATION,
   )
 
+  def default_lengths(self) -> dict[str, int]:
+    """Returns field -> the value that 0 stands for. Short windows are divided between question and paragraph."""
+    quarter = self.max_seq_length // 4
+    query, stride = (quarter, quarter) if self.max_seq_length < _SHORT else (64, 128)
+    room = self.max_seq_length - (self.max_query_length or query) - _NUM_SPECIAL_TOKENS
+    return {"max_query_length": query, "doc_stride": stride, "max_answer_length": max(1, min(30, room))}
+
   def __post_init__(self) -> None:
     super().__post_init__()
-    min_seq_length = self.max_query_length + _MIN_OTHER_TOKENS
-    if self.max_seq_length < min_seq_length:
+    if self.max_query_length + _NUM_SPECIAL_TOKENS >= self.max_seq_length:
       raise UserError(
-        f"max_seq_length={self.max_seq_length} leaves no room for a paragraph beside max_query_length="
-        f"{self.max_query_length} tokens of the question: give at least {min_seq_length}, or a shorter query"
+        f"--max_query_length={self.max_query_length} leaves no room for a paragraph in "
+        f"--max_seq_length={self.max_seq_length}: give --max_query_length={self.max_seq_length // 4}"
       )
 
 

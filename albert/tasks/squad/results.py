@@ -242,7 +242,7 @@ def write_evaluation(
   for question in questions:
     if question.id not in predicted_texts:
       continue
-    predicted_text, correct_texts = predicted_texts[question.id], answers[question.id] or [""]
+    predicted_text, correct_texts = predicted_texts[question.id], list(dict.fromkeys(answers[question.id])) or [""]
     if any(squad.exact_match(text, predicted_text) for text in correct_texts):
       continue
     entries = predictions.nbest[question.id]

@@ -39,7 +39,7 @@ from albert.data.tables import is_json_file, read_json_objects, read_lines
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import Schema
-from albert.io.text import counted, format_value, replace_surrogates
+from albert.io.text import counted, format_value, quote_names, replace_surrogates
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
@@ -299,7 +299,7 @@ def _find_column(location: str, names: Sequence[str], number: int, flag: str, co
   """Returns the index of a column among `number` ones. Raises UserError if there is none."""
   if not _NUMBER.match(column):
     if names.count(column) != 1:
-      raise UserError(f"{location}: --{flag}={column}: no such column; there are: {', '.join(names)}")
+      raise UserError(f"{location}: --{flag}={column}: no such column; there are: {quote_names(names)}")
     return names.index(column)
   index = int(column)
   if not -number <= index < number:
@@ -356,22 +356,23 @@ def _read_objects(
       spans = _read_spans(location, values, text, ranges) if with_tags else ()
       yield TaggedText(0, location, [text[start:end] for start, end in ranges], spans, text, ranges), ()
     else:
-      raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {', '.join(values) or 'nothing'}")
+      raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {quote_names(values)}")
 
 
 def _convert(location: str, values: Mapping[str, Any], key: str, schema: type[Schema], remedy: str = "") -> Schema:
   """Returns the value of a key. Raises UserError if it is missing or does not fit the schema."""
   if key not in values:
-    raise UserError(f"{location}: no {key!r}; there are: {', '.join(values)}")
+    raise UserError(f"{location}: no {key!r}; there are: {quote_names(values)}")
   return json_values.convert(f"{location}: {key}", values[key], schema, remedy)
 
 
 class _CharSpan(msgspec.Struct):
-  """A span of a text: text[start:end] has the type `label`."""
+  """A span of a text: text[start:end], which `text` repeats if it is given, has the type `label`."""
 
   start: int
   end: int
   label: str
+  text: str | None = None
 
 
 def _read_spans(
@@ -388,6 +389,13 @@ def _read_spans(
     where = f"{location}: span {span.start} to {span.end} ({span.label})"
     if not span.label:
       raise UserError(f"{where}: the label is empty: give its type")
+    if span.text is not None and text[span.start : span.end].strip() != span.text.strip():
+      units = text.encode("utf-16-le", "surrogatepass")
+      start, end = (len(units[: 2 * offset].decode("utf-16-le", "replace")) for offset in (span.start, span.end))
+      counts_units = text[start:end].strip() == span.text.strip()
+      remedy = f"start and end count UTF-16 units: give characters, {start} to {end}" if counts_units else "correct it"
+      shown = format_value(text[span.start : span.end])
+      raise UserError(f"{where}: the text there is {shown}, that of the span {format_value(span.text)}: {remedy}")
     if not 0 <= span.start < span.end <= len(text):
       raise UserError(f"{where}: not a part of the text, which has {len(text)} characters: correct it")
     if span.start < end_before:

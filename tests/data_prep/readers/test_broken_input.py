@@ -230,7 +230,7 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(
     ({"text": [{"value": "One.", "lang": "en"}]}, r"is not text, but struct<.*value: string.*>: give --text_field"),
     ({"text": [1, 2]}, "is not text, but int64: give --text_field"),
     ({"text": ["One."], "text ": ["Two."]}, "2 columns are called 'text': rename all but one"),
-    ({"body": ["One."]}, r"no column 'text' \(its columns: body\): give --text_field"),
+    ({"body": ["One."]}, r"no column 'text' \(its columns: 'body'\): give --text_field"),
   ],
   ids=["list", "struct", "numbers", "doubled", "missing"],
 )

@@ -152,8 +152,12 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) ->
 @pytest.mark.parametrize(
   ("task", "path", "message"),
   [
-    ("CoLA", "SST-2/train.tsv", r"train\.tsv, line 1: 2 columns instead of 4 \(source, label, mark, sentence\)"),
-    ("SST-2", "CoLA/train.tsv", r"line 1: no column 'sentence'; there are: source0, 0, "),
+    (
+      "CoLA",
+      "SST-2/train.tsv",
+      r"train\.tsv, line 1: 2 columns instead of 4 \('source', 'label', 'mark', 'sentence'\)",
+    ),
+    ("SST-2", "CoLA/train.tsv", r"line 1: no column 'sentence'; there are: 'source0', '0', "),
     ("RTE", "STS-B/train.tsv", r"train\.tsv, line 1: no column 'label'; .*: check --task_name=RTE and --data_dir$"),
     (
       "RTE",

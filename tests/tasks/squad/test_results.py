@@ -70,7 +70,7 @@ def test_answers_that_do_not_match_their_labels_are_listed(
 
 
 def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Path) -> None:
-  questions = make_questions(a=["1906", "in 1906"], b=[], c=["why"], d=["sold"])
+  questions = make_questions(a=["1906", "in 1906"], b=[], c=["why", "why"], d=["sold"])
   nbest = {
     "a": [{"text": "in 1906!", "probability": 0.5}],
     "b": [{"text": "captain", "probability": 0.9}],
@@ -89,7 +89,7 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
     "mistakes_dev.tsv",
   }
   answers = json.loads((tmp_path / "answers_dev.json").read_text())
-  assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why"], "d": ["sold"]}
+  assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why", "why"], "d": ["sold"]}
   assert results.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
   # Only the null odds of b are below -2.5. So only b gets an answer. All are wrong, since only b is unanswerable.
   assert results.compute_scores(answers, predictions, -2.5)["exact"] == 0.0

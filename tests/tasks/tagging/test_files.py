@@ -111,7 +111,9 @@ def test_json_lines_are_read(tmp_path: Path) -> None:
 def test_other_keys_and_whitespace_words(tmp_path: Path) -> None:
   path = write(tmp_path / "train.jsonl", '{"words": ["EU"], "ner": ["U-ORG"]}')
   assert read(path, word_column="words", tag_column="ner", scheme="BILOU") == [(["EU"], [Span(0, 1, "ORG")])]
-  path = write(tmp_path / "text.jsonl", '{"text": "In Rome!", "spans": [{"start": 2, "end": 8, "label": "LOC"}]}')
+  path = write(
+    tmp_path / "text.jsonl", '{"text": "In Rome!", "spans": [{"start": 2, "end": 8, "label": "LOC", "text": "Rome!"}]}'
+  )
   assert read(path, word_rule="whitespace") == [(["In", "Rome!"], [Span(1, 2, "LOC")])]
 
 
@@ -126,8 +128,8 @@ BAD_FILES = [
   ("\tO\nEU\tO\n", ", line 1: the word is empty: fill it in or remove the line"),
   ("", ": no words: give a file of columns with one word a line, or JSON lines"),
   ("\n-DOCSTART- O\n\n", ": no words"),
-  ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: tokens"),
-  ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: words"),
+  ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: 'tokens'"),
+  ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: 'words'"),
   ('{"tokens": ["EU"], "tags": []}', ", line 1: 0 tags for 1 tokens: give each word one tag"),
   ('{"tokens": ["EU"], "tags": [3]}', r", line 1: tags: \$\[0\] must be a text, .*: give the names of"),
   ('{"tokens": "EU", "tags": []}', ", line 1: tokens: must be a list, it is a text"),
@@ -135,9 +137,17 @@ BAD_FILES = [
   ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
   ('{"tokens": ["EU"], "tags": ["I-ORG"]}', ", line 1: tag 'I-ORG' is the first one"),
   ('{"text": " ", "spans": []}', ", line 1: the text has no words"),
-  ('{"text": "EU"}', ", line 1: no 'spans'; there are: text"),
+  ('{"text": "EU"}', ", line 1: no 'spans'; there are: 'text'"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 2}]}', r", line 1: spans: \$\[0\] lacks 'label'"),
+  (
+    '{"text": "😀 in Rome", "spans": [{"start": 6, "end": 10, "label": "LOC", "text": "Rome"}]}',
+    r", line 1: span 6 to 10 \(LOC\): the text there is 'ome', that of the span 'Rome': .* UTF-16 units: .* 5 to 9$",
+  ),
+  (
+    '{"text": "in Rome", "spans": [{"start": 2, "end": 6, "label": "LOC", "text": "Rome"}]}',
+    r", line 1: span 2 to 6 \(LOC\): the text there is ' Rom', that of the span 'Rome': correct it",
+  ),
   (
     '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
     r", line 1: span 2 to 3 \(B\): overlaps with the span before it: keep one of the two",
@@ -163,7 +173,7 @@ def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     UserError, match=f"^{path}, line 1: --tag_column=2: the file has 2 columns: give a number from 0 to"
   ):
     read(path, tag_column="2")
-  with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: word, t"):
+  with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: 'word', 't"):
     read(path, tag_column="ner")
 
 
