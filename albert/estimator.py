@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import shutil
 import tempfile
 import weakref
@@ -18,7 +17,7 @@ from albert.config.model import ModelConfig
 from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
-from albert.errors import UserError
+from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
@@ -43,8 +42,6 @@ from albert.weights.checkpoints import CheckpointManager
 if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition
 
-# A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
-_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
 # Flag -> its argument or method in Python, if the name differs.
 _PYTHON_NAMES = {
   "do_train": "train()",
@@ -72,16 +69,6 @@ def _make_temporary_dir(owner: object) -> str:
 def _remove_in_process(pid: int, path: str) -> None:
   if os.getpid() == pid:
     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _python_messages() -> Iterator[None]:
-  """Within this context, the messages of UserErrors name arguments and methods instead of flags."""
-  try:
-    yield
-  except UserError as error:
-    message = _FLAG_PATTERN.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), str(error))
-    raise UserError(message) from error
 
 
 class Estimator:
@@ -205,7 +192,7 @@ class Estimator:
         "TensorFlow would wait forever: make the Estimator after the fork, in a process that has not used TensorFlow, "
         'or start processes with multiprocessing.get_context("spawn")'
       )
-    return contextlib.nullcontext() if self._definition is None else _python_messages()
+    return contextlib.nullcontext() if self._definition is None else python_messages(_PYTHON_NAMES)
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
