@@ -21,7 +21,7 @@ from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
-from albert.runs.logs import print_metrics
+from albert.runs.logs import MetricsCallback, print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
@@ -248,12 +248,16 @@ class Estimator:
     if self.config.do_eval:
       print_metrics(self.evaluate())
 
-  def train(self) -> TrainingResult:
+  def train(self, *, callbacks: Sequence[MetricsCallback] = ()) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.
 
     Training starts from the newest checkpoint of output_dir. If there is none, it starts from init_checkpoint, or from
     newly initialized weights if that is empty too.
 
+    Args:
+      callbacks: functions that are called as callback(step, metrics) after each logged step and each evaluation.
+        `metrics` is a dict of numbers; the names of an evaluation's begin with "eval_", such as "eval_accuracy". An
+        exception in one of them ends the training.
     Returns: the step, the metrics of training and of the evaluations during training, and their history.
     Raises:
       UserError: the data, the settings or output_dir cannot be used, for example because output_dir belongs to a run
@@ -262,10 +266,10 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._action():
-      self._train()
+      self._train(callbacks)
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
 
-  def _train(self) -> None:
+  def _train(self, callbacks: Sequence[MetricsCallback] = ()) -> None:
     log(self.plan.devices)
     self._read_inputs(train=True)
     self._check_batches(train=True)
@@ -278,6 +282,7 @@ class Estimator:
         checkpoints=self.checkpoints,
         evaluator=self.evaluator,
         results_dir=self.results_dir,
+        callbacks=callbacks,
       )
     if not self.config.do_eval:
       self._log_failure({})

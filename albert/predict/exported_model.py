@@ -210,6 +210,10 @@ def newest_version(path: str) -> str:
     names = files.listdir(path) if files.is_dir(path) else []
     directories = [files.join(path, name) for name in sorted(names)]
     models = [directory for directory in directories if list_versions(directory)]
-    remedy = f": give one of its models, such as --model={models[0]}" if models else ", nor the output_dir of a run"
-    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one{remedy}")
+    remedy = (
+      f"one of its models, such as --model={models[0]}"
+      if models
+      else "what albert.export wrote, the output_dir of a run, or a directory from Hugging Face"
+    )
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: give {remedy}")
   return files.join(path, str(max(versions)))
