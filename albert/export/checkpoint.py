@@ -21,7 +21,7 @@ from albert.tasks.glue.flags import format_labels
 from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
-from albert.tokenization.vocabulary import NAMES, TokenizerConfig, run_directories
+from albert.tokenization.vocabulary import TokenizerConfig, run_directories, vocabulary_advice
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
 from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads
 
@@ -120,9 +120,8 @@ def find_checkpoint(
   config = load_model_config(weights.require_config_file(albert_config_file))
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
-    raise UserError(
-      f"{flag}={weights.path}: has no {' or '.join(NAMES)} beside it; give the vocabulary with --spm_model_file"
-    )
+    advice = vocabulary_advice(weights.directory)
+    raise UserError(f"{flag}={weights.path}: {advice}, or give it with --spm_model_file")
   return FoundCheckpoint(weights, config, vocabulary)
 
 

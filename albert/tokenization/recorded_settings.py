@@ -24,6 +24,7 @@ from albert.tokenization.vocabulary import (
   find_vocabulary,
   kind_of,
   run_directories,
+  vocabulary_advice,
   vocabulary_in,
 )
 
@@ -105,9 +106,7 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  raise UserError(
-    f"{path}: no vocabulary there ({', '.join(NAMES)}): give the path of the vocabulary, or of a directory that has one"
-  )
+  raise UserError(f"{path}: {vocabulary_advice(directories[0])}, or give the path of the vocabulary itself")
 
 
 def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:
