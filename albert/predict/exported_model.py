@@ -33,8 +33,6 @@ from albert.runs.output_files import RUNS
 _SAVED_MODEL = "saved_model.pb"
 _PROBABILITIES, _LABELS = "probabilities", "labels"
 _MAX_REASON_CHARACTERS = 200
-# Task of a run that has several forms -> the one in which it answers.
-_DEFAULT_FORMS = {"pretraining": "fill_mask"}
 # TensorFlow imports one of these at the end of its own import, and continues without it if that fails.
 _KERAS_MODULES = ("keras.src", "tf_keras.src")
 # The libraries of the tokenizers' ops, such as SentencepieceOp, in the directory of tensorflow_text.
@@ -137,7 +135,8 @@ class CheckpointModel(ExportedModel):
     from albert.export.checkpoint import find_checkpoint, open_checkpoint, select_form
 
     checkpoint = open_checkpoint(find_checkpoint(path, flag="--model"))
-    form = select_form(checkpoint, task or _DEFAULT_FORMS.get(checkpoint.task or "", ""), settings or {})
+    default_task = "fill_mask" if checkpoint.task == "pretraining" else ""
+    form = select_form(checkpoint, task or default_task, settings or {})
     from albert.export.served_model import text_function  # imports TensorFlow
 
     model = form.model_class(checkpoint, form)
@@ -210,10 +209,8 @@ def newest_version(path: str) -> str:
     names = files.listdir(path) if files.is_dir(path) else []
     directories = [files.join(path, name) for name in sorted(names)]
     models = [directory for directory in directories if list_versions(directory)]
-    remedy = (
-      f"one of its models, such as --model={models[0]}"
-      if models
-      else "what albert.export wrote, the output_dir of a run, or a directory from Hugging Face"
-    )
+    remedy = "an export, the output_dir of a run, or a directory from Hugging Face"
+    if models:
+      remedy = f"one of its models, such as --model={models[0]}"
     raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: give {remedy}")
   return files.join(path, str(max(versions)))
