@@ -142,12 +142,12 @@ def test_the_error_for_a_bad_config_file_names_the_file(tmp_path: Path, text, me
 
 
 def test_numbers_of_numpy_are_numbers():
-  values = {
+  values: dict[str, Any] = {
     "num_train_steps": np.int64(2),
     "num_train_epochs": np.float32(0.5),
     "shard_optimizer_state": np.bool_(True),
   }
-  expected = {"num_train_steps": 2, "num_train_epochs": 0.5, "shard_optimizer_state": True}
+  expected: dict[str, Any] = {"num_train_steps": 2, "num_train_epochs": 0.5, "shard_optimizer_state": True}
   for config in (TrainConfig(**values), from_dict(TrainConfig, values, source="test")):
     assert json.dumps(config.to_dict()) == json.dumps(TrainConfig(**expected).to_dict())
   with pytest.raises(UserError, match=r"num_train_steps must be of type int, got array\(\[2\]\)"):
