@@ -55,6 +55,7 @@ if TYPE_CHECKING:
   from albert.models.squad_heads import SquadV2Model as SquadV2Model
   from albert.models.squad_heads import SquadV2Output as SquadV2Output
   from albert.models.tagger import TaggingModel as TaggingModel
+  from albert.predict.predictor import Predictor as Predictor
   from albert.tokenization.packing import QuestionWindows as QuestionWindows
   from albert.tokenization.packing import question_windows as question_windows
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
@@ -74,6 +75,7 @@ _NAMES = {
   "albert.models.multiple_choice": ["MultipleChoiceModel"],
   "albert.models.squad_heads": ["SpanLogits", "SquadV1Model", "SquadV2Model", "SquadV2Output"],
   "albert.models.tagger": ["TaggingModel"],
+  "albert.predict.predictor": ["Predictor"],
   "albert.tokenization.packing": ["QuestionWindows", "question_windows"],
   "albert.tokenization.tokenizer": ["Tokenizer", "masked_batch"],
 }

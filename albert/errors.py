@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+
+# A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
+_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
+
 
 class UserError(ValueError):
   """Bad input from the user. `albert.app.run` prints the message without a traceback and exits with code 2.
@@ -50,3 +57,17 @@ class Interrupted(KeyboardInterrupt):
   def __init__(self, signal_number: int):
     super().__init__()
     self.signal_number = signal_number
+
+
+@contextlib.contextmanager
+def python_messages(names: Mapping[str, str]) -> Iterator[None]:
+  """Within this context, the messages of UserErrors name arguments and methods of Python instead of flags.
+
+  Args:
+    names: flag -> its argument or method, if the name differs.
+  """
+  try:
+    yield
+  except UserError as error:
+    message = _FLAG_PATTERN.sub(lambda match: names.get(match["name"], match["name"]), str(error))
+    raise UserError(message) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import shutil
 import tempfile
 import weakref
@@ -18,11 +17,11 @@ from albert.config.model import ModelConfig
 from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
-from albert.errors import UserError
+from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
-from albert.runs.logs import print_metrics
+from albert.runs.logs import MetricsCallback, print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
@@ -43,8 +42,6 @@ from albert.weights.checkpoints import CheckpointManager
 if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition
 
-# A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
-_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
 # Flag -> its argument or method in Python, if the name differs.
 _PYTHON_NAMES = {
   "do_train": "train()",
@@ -72,16 +69,6 @@ def _make_temporary_dir(owner: object) -> str:
 def _remove_in_process(pid: int, path: str) -> None:
   if os.getpid() == pid:
     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _python_messages() -> Iterator[None]:
-  """Within this context, the messages of UserErrors name arguments and methods instead of flags."""
-  try:
-    yield
-  except UserError as error:
-    message = _FLAG_PATTERN.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), str(error))
-    raise UserError(message) from error
 
 
 class Estimator:
@@ -206,7 +193,7 @@ class Estimator:
         "TensorFlow would wait forever: make the Estimator after the fork, in a process that has not used TensorFlow, "
         'or start processes with multiprocessing.get_context("spawn")'
       )
-    return contextlib.nullcontext() if self._definition is None else _python_messages()
+    return contextlib.nullcontext() if self._definition is None else python_messages(_PYTHON_NAMES)
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
@@ -262,12 +249,16 @@ class Estimator:
     if self.config.do_eval:
       print_metrics(self.evaluate())
 
-  def train(self) -> TrainingResult:
+  def train(self, *, callbacks: Sequence[MetricsCallback] = ()) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.
 
     Training starts from the newest checkpoint of output_dir. If there is none, it starts from init_checkpoint, or from
     newly initialized weights if that is empty too.
 
+    Args:
+      callbacks: functions that are called as callback(step, metrics) after each logged step and each evaluation.
+        `metrics` is a dict of numbers; the names of an evaluation's begin with "eval_", such as "eval_accuracy". An
+        exception in one of them ends the training.
     Returns: the step, the metrics of training and of the evaluations during training, and their history.
     Raises:
       UserError: the data, the settings or output_dir cannot be used, for example because output_dir belongs to a run
@@ -276,10 +267,10 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._action():
-      self._train()
+      self._train(callbacks)
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
 
-  def _train(self) -> None:
+  def _train(self, callbacks: Sequence[MetricsCallback] = ()) -> None:
     log(self.plan.devices)
     self._read_inputs(train=True)
     self._check_batches(train=True)
@@ -292,6 +283,7 @@ class Estimator:
         checkpoints=self.checkpoints,
         evaluator=self.evaluator,
         results_dir=self.results_dir,
+        callbacks=callbacks,
       )
     if not self.config.do_eval:
       self._log_failure({})

@@ -73,11 +73,21 @@ def classification(**changes: Any) -> tasks.Classification:
 def trained(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Estimator:
   """A classifier that was trained on data in memory."""
   estimator = Estimator(classification(), output_dir=tmp_path_factory.mktemp("memory") / "run", **settings)
-  result = estimator.train()
+  calls: list[tuple[int, dict[str, float]]] = []
+  result = estimator.train(callbacks=[lambda step, metrics: calls.append((step, metrics))])
   assert (result.step, [line["step"] for line in result.history]) == (4, [2, 4])
   assert result.metrics["loss"] == result.history[-1]["loss"] > 0
   assert [line["step"] for line in result.evaluations] == [4]
+  expected = [{"step": step, **metrics} for step, metrics in calls]
+  assert expected[:-1] == list(result.history)
+  assert expected[-1] == {name if name == "step" else f"eval_{name}": v for name, v in result.evaluations[0].items()}
   return estimator
+
+
+def test_an_exception_in_a_callback_ends_the_training(settings: dict[str, Any]) -> None:
+  estimator = Estimator(classification(), **settings)
+  with pytest.raises(ZeroDivisionError):
+    estimator.train(callbacks=[lambda step, metrics: 1 // (step - 2)])
 
 
 def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> str:

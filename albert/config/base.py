@@ -93,7 +93,8 @@ class Config:
 
   def __post_init__(self) -> None:
     for name, field in option_fields(type(self)).items():
-      value, choices = getattr(self, name), field.metadata["choices"]
+      value, choices = _plain_number(getattr(self, name)), field.metadata["choices"]
+      object.__setattr__(self, name, value)
       if value is None:  # allowed in fields of the type "bool | None": another source decides
         continue
       violation = field.metadata["range"].violation(value)
@@ -160,6 +161,7 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
 
 def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   """Converts a JSON value to the type of a field, such as "float". Raises UserError if it has another type."""
+  value = _plain_number(value)
   if value is None and type_name.endswith(_OR_NONE):
     return None
   type_name = type_name.removesuffix(_OR_NONE)
@@ -174,6 +176,11 @@ def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
     return value
   raise UserError(f"{source_and_key} must be of type {type_name}, got {format_value(value)}")
+
+
+def _plain_number(value: Any) -> Any:
+  """Converts a NumPy scalar to a number or bool of Python, without importing NumPy. Other values stay as they are."""
+  return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
 
 
 def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:

@@ -26,7 +26,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from albert.io.text import counted
-from albert.tokenization.vocabulary import NAMES
+from albert.tokenization.vocabulary import vocabulary_advice
 from albert.weights.files import CONFIG_NAMES, find_weights
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def main() -> None:
   if config is None:
     raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(CONFIG_NAMES)} beside it: put it there")
   if weights.vocabulary is None:
-    raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(NAMES)} beside it: put it there")
+    raise UserError(f"--checkpoint={values.checkpoint}: {vocabulary_advice(weights.directory)}")
   if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"

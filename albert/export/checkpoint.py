@@ -17,8 +17,11 @@ from albert.export.registry import FORMS, check_form
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry as task_registry
+from albert.tasks.glue.flags import format_labels
+from albert.tasks.glue.specs import CUSTOM
+from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
-from albert.tokenization.vocabulary import NAMES, TokenizerConfig, run_directories
+from albert.tokenization.vocabulary import TokenizerConfig, run_directories, vocabulary_advice
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
 from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads
 
@@ -26,6 +29,16 @@ if TYPE_CHECKING:
   from albert.export.served_model import ServedModel
 
 FLAG = "--checkpoint"
+# End of the name of a class of transformers -> the form that serves it.
+_FORMS_OF_CLASSES = {
+  "ForPreTraining": "fill_mask",
+  "ForMaskedLM": "fill_mask",
+  "ForSequenceClassification": "classifier",
+  "ForMultipleChoice": "race",
+  "ForQuestionAnswering": "squad_v1",
+  "ForTokenClassification": "tagging",
+  "Model": "embeddings",
+}
 _STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")
 
 
@@ -90,7 +103,7 @@ class FoundCheckpoint(NamedTuple):
 
 
 def find_checkpoint(
-  path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = ""
+  path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = "", flag: str = FLAG
 ) -> FoundCheckpoint:
   """Finds the checkpoint to export, its config and its vocabulary. Imports no TensorFlow.
 
@@ -99,16 +112,16 @@ def find_checkpoint(
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
     albert_config_file: path of the model's config; "" for the config file beside the weights.
     spm_model_file: path of the vocabulary; "" for the one beside the weights.
+    flag: the flag with which the user gave the path, for errors.
   Raises:
     UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
-  weights = find_weights(path, flag=FLAG, select=select)
+  weights = find_weights(path, flag=flag, select=select)
   config = load_model_config(weights.require_config_file(albert_config_file))
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
-    raise UserError(
-      f"{FLAG}={weights.path}: has no {' or '.join(NAMES)} beside it; give the vocabulary with --spm_model_file"
-    )
+    advice = vocabulary_advice(weights.directory)
+    raise UserError(f"{flag}={weights.path}: {advice}, or give it with --spm_model_file")
   return FoundCheckpoint(weights, config, vocabulary)
 
 
@@ -156,12 +169,40 @@ class SelectedForm:
   top_k: int = 5
 
 
+def _form_of_huggingface(file: WeightFile) -> tuple[str, dict[str, Any]]:
+  """Returns the form of the class that transformers' config.json names, and its settings; ("", {}) for other files."""
+  config = files.read_json(file.config_file) if file.config_file else {}
+  architecture = next(iter(config.get("architectures") or [""]))
+  form = next((form for ending, form in _FORMS_OF_CLASSES.items() if architecture.endswith(ending)), "")
+  id_to_label = config.get("id2label") or {}
+  labels = [str(id_to_label[key]) for key in sorted(id_to_label, key=int)]
+  if form == "tagging":
+    types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
+    scheme = next((name for name, scheme in SCHEMES.items() if list(scheme.tags(types)) == labels), "")
+    if not scheme:
+      raise UserError(
+        f"{file.config_file}: the tags of id2label ({', '.join(labels)}) are not in the order of {', '.join(SCHEMES)}, "
+        f"such as {', '.join(SCHEMES['BIO'].tags(types[:2]))}: reorder them, and the rows of the head's weights"
+      )
+    return form, {"scheme": scheme, "labels": format_labels(types)}
+  if form != "classifier":
+    return form, {}
+  problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
+  settings: dict[str, Any] = {"task_name": CUSTOM, "text_columns": "text"}
+  if problem == "regression":
+    return "regression", settings | {"regression": True}
+  is_multi_label = problem == "multi_label_classification"
+  settings |= {"labels": format_labels(labels), "multi_label": is_multi_label}
+  return "multi_label" if is_multi_label else form, settings
+
+
 def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm:
   """Selects the form called `name`, or without a name the only form that fits the checkpoint.
 
   Args:
     checkpoint: the checkpoint to export.
-    name: a name of FORMS, or "" for the one that fits the task of the checkpoint's run.
+    name: a name of FORMS, or "" for the one that fits the task of the checkpoint's run or, without a run, the class in
+      transformers' config.json.
     overrides: values by name for fields of the task's config and for the text settings. They replace the run's
       values; None keeps the run's value.
   Returns: the form with its settings.
@@ -170,9 +211,16 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
       range.
   """
   check_form(name)
-  origin = f"{FLAG}={checkpoint.file.path}"
+  origin = f"{checkpoint.file.flag}={checkpoint.file.path}"
+  if checkpoint.task is None:
+    class_form, class_settings = _form_of_huggingface(checkpoint.file)
+    if name in ("", class_form):
+      name, overrides = class_form, {**class_settings, **overrides}
   if not name and checkpoint.task is None:
-    raise UserError(f"--task is missing, and {origin} belongs to no run: give one of {', '.join(FORMS)}")
+    raise UserError(
+      f"{origin} belongs to no run, and no config.json beside it names its class: give python -m albert.export one of "
+      f"--task={', '.join(FORMS)}"
+    )
   names = [name] if name else [name for name, form in FORMS.items() if form.task == checkpoint.task]
   tried = {name: _try_form(checkpoint, name, overrides) for name in names}
   fitting = [form for form in tried.values() if isinstance(form, SelectedForm)]

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert.data.examples import OPTION_MASK
 from albert.errors import UserError
-from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, cut_into_windows, windows_by_text
 from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_odds_of
@@ -143,10 +143,14 @@ class _PooledHeadModel(ServedTextModel):
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """See ServedModel.incompatibility: another formulation, or a regression instead of a classification."""
     if config.formulation != PLAIN:
-      return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
+      return (
+        f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served: predict "
+        "with --do_predict, or in Python with albert.Estimator.from_run(...).predict(...)"
+      )
     if config.task_name or not checkpoint.run:
       if canonical_name(config.task_name) == CUSTOM and not (config.labels or config.regression):
-        raise UserError(f"{FLAG}={checkpoint.file.path}: records no labels: give --labels, in the order of training")
+        source = f"{checkpoint.file.flag}={checkpoint.file.path}"
+        raise UserError(f"{source}: records no labels: give --labels, in the order of training")
       spec = make_spec(config)
       if spec.is_regression != (cls is ServedRegression):
         return f"{config.task_name} is a {'regression' if spec.is_regression else 'classification'} task"

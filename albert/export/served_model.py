@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.export import network
-from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout
 from albert.io.text import counted
@@ -209,9 +209,9 @@ def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str,
   """Loads the head `classifier`, whose number of outputs must be that of `owner`."""
   weights = checkpoint.head_weights("classifier")
   if len(weights["output_bias"]) != num_outputs:
+    num_held = counted(len(weights["output_bias"]), "output")
     raise UserError(
-      f"{FLAG}={checkpoint.file.path}: its head has {counted(len(weights['output_bias']), 'output')}, but {owner} has "
-      f"{num_outputs}{remedy}"
+      f"{checkpoint.file.flag}={checkpoint.file.path}: its head has {num_held}, but {owner} has {num_outputs}{remedy}"
     )
   return network.LinearHead(weights)
 

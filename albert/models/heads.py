@@ -125,6 +125,11 @@ class EncoderModel(layers.BuiltFromConfig, keras.Model):
     if isinstance(self.optimizer, keras.optimizers.Optimizer):  # a legacy optimizer has no such method
       self.optimizer.build(self.trainable_variables)
 
+  def _set_save_spec(self, inputs: Any, args: Any = None, kwargs: Any = None) -> None:
+    """Makes Keras save and export the model for batches of any size and length, not for those of the first call."""
+    specs = tf.nest.map_structure(lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), inputs)
+    super()._set_save_spec(specs, args, kwargs)
+
   def named_weights(self) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed."""
     layers.build_in_scope(self, ())
@@ -260,6 +265,7 @@ class PretrainingModel(EncoderModel):
   """
 
   input_keys = (*layers.TOKEN_INPUTS, "masked_lm_positions")
+  input_advice = 'such as {**batch, "masked_lm_positions": positions} for a batch of albert.Tokenizer and int [B, P]'
   head_names = ("masked_lm", "sentence")
   on_missing_pooler = POOLER_NEW
 

@@ -265,26 +265,28 @@ def refuse_other_keras(values: Any, name: str) -> None:
       )
 
 
-def check_inputs(inputs: Any, required_keys: Sequence[str], layer_name: str) -> None:
+def check_inputs(inputs: Any, required_keys: Sequence[str], layer_name: str, advice: str) -> None:
   """Checks the inputs of a layer or model before Keras sees them.
 
   Args:
     inputs: the argument that the layer or model was called with.
     required_keys: the keys that the inputs must have.
     layer_name: name of the layer or model, for the error.
+    advice: how to make the inputs, for the error.
 
   Raises:
-    UserError: the inputs are objects of Keras 3, they are not a dictionary, or a key is missing.
+    UserError: the inputs are objects of Keras 3, they are not a dictionary, a key is missing, or a tensor is ragged.
   """
   refuse_other_keras(inputs, layer_name)
   if isinstance(inputs, Mapping):
     missing_keys = [key for key in required_keys if key not in inputs]
+    ragged_keys = [key for key in required_keys if isinstance(inputs.get(key), tf.RaggedTensor)]
     problem = f"a dictionary without {', '.join(missing_keys)}" if missing_keys else ""
+    problem = problem or (f"a ragged tensor as {', '.join(ragged_keys)}" if ragged_keys else "")
   else:
     problem = type(inputs).__name__
   if problem:
-    keys = ", ".join(required_keys)
-    raise UserError(f"{layer_name} got {problem}: give a dictionary with {keys}, as albert.Tokenizer returns it")
+    raise UserError(f"{layer_name} got {problem}: give a dictionary with {', '.join(required_keys)}, {advice}")
 
 
 def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
@@ -307,13 +309,15 @@ class BuiltFromConfig:
   Attributes:
     config: the encoder's config.
     input_keys: the keys of the inputs.
+    input_advice: how to make the inputs, for errors.
   """
 
   config: ModelConfig
   input_keys: ClassVar[Sequence[str]] = TOKEN_INPUTS
+  input_advice: ClassVar[str] = "padded arrays as albert.Tokenizer returns them"
 
   def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-    check_inputs(inputs, self.input_keys, type(self).__name__)
+    check_inputs(inputs, self.input_keys, type(self).__name__, self.input_advice)
     return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
 
   def get_config(self: Any) -> dict[str, Any]:

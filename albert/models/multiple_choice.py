@@ -45,6 +45,9 @@ class MultipleChoiceModel(ClassifierModel):
   """
 
   input_keys = (*TOKEN_INPUTS, "option_mask")
+  input_advice = (
+    "the ids as int [B, K, S] for K options of B questions, and option_mask as float32 [B, K], 1 for options"
+  )
 
   def __init__(self, config: AnyConfig, name: str = "albert_multiple_choice", **kwargs: Any):
     super().__init__(config, 1, name=name, **kwargs)

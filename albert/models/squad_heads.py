@@ -20,6 +20,7 @@ from albert.weights.initial_weights import POOLER_UNUSED
 # B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.
 
 P_MASK = "p_mask"
+_INPUT_ADVICE = 'such as {**batch, "p_mask": 1 - batch["segment_ids"]} for a batch of albert.Tokenizer'
 # The logit of a token at which no answer may start or end.
 _MASKED_LOGIT = -1e30
 
@@ -108,6 +109,7 @@ class SquadV1Model(EncoderModel):
   """
 
   input_keys = (*layers.TOKEN_INPUTS, P_MASK)
+  input_advice = _INPUT_ADVICE
   head_names = ("squad",)
   on_missing_pooler = POOLER_UNUSED
 
@@ -311,6 +313,7 @@ class SquadV2Model(EncoderModel):
   """
 
   input_keys = (*layers.TOKEN_INPUTS, P_MASK)
+  input_advice = _INPUT_ADVICE
   head_names = ("squad_v2",)
   on_missing_pooler = POOLER_UNUSED
 

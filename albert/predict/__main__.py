@@ -1,4 +1,4 @@
-"""Reads lines of text, and prints the answers of a model that albert.export wrote.
+"""Reads lines of text, and prints the answers of a model: of an export, of a run, or from Hugging Face.
 
 python -m albert.predict --model=models/comments --input_file=texts.txt
 """
@@ -25,14 +25,18 @@ from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
-from albert.predict.exported_model import ExportedModel
+from albert.predict.exported_model import load_model
 from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser, answer_batches, format_answer
 
 
 def define_flags() -> None:
   """Defines the flags of this command."""
   command_flags.define(
-    "str", "model", "", "directory that albert.export wrote: one version, or the directory that holds all versions"
+    "str",
+    "model",
+    "",
+    "what albert.export wrote (one version, or the directory of all versions), the output_dir of a run, or a directory "
+    "from Hugging Face",
   )
   command_flags.define("str", "input_file", "", "file to read instead of standard input")
   command_flags.define(
@@ -51,11 +55,13 @@ def main() -> None:
   """Reads the lines, and prints the answer to each line as a JSON object on one line."""
   values = flags.FLAGS
   if not values.model:
-    raise UserError("--model is missing: a directory that python -m albert.export wrote (--help explains it)")
+    raise UserError(
+      "--model is missing: what python -m albert.export wrote, or the output_dir of a run (--help explains it)"
+    )
   path = values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
-  model = ExportedModel(values.model)
+  model = load_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   print(f"answers from {model.describe_origin()}", file=sys.stderr, flush=True)
   with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:

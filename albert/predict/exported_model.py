@@ -1,7 +1,7 @@
-"""Loads a model that `python -m albert.export` wrote, checks its files, and answers batches of requests.
+"""Loads a model that `python -m albert.export` wrote, or makes it from a checkpoint, and answers batches of requests.
 
-TensorFlow is imported without Keras, and tensorflow-text without its Python modules: an exported model needs neither,
-and without them the imports take a third less time.
+For an exported model, TensorFlow is imported without Keras, and tensorflow-text without its Python modules: it needs
+neither, and without them the imports take a third less time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from albert.errors import RunError, UserError
 from albert.export.companion_files import (
   DESCRIPTION,
   EXPORT_AGAIN,
+  CheckpointOrigin,
+  Description,
   plain_value,
   read_description,
   text_inputs,
@@ -26,7 +28,9 @@ from albert.export.companion_files import (
 from albert.export.registry import TEXT_SIGNATURE, list_versions
 from albert.io import files
 from albert.predict.requests import PredictRequest
+from albert.runs.output_files import RUNS
 
+_SAVED_MODEL = "saved_model.pb"
 _PROBABILITIES, _LABELS = "probabilities", "labels"
 _MAX_REASON_CHARACTERS = 200
 # TensorFlow imports one of these at the end of its own import, and continues without it if that fails.
@@ -116,6 +120,59 @@ class ExportedModel:
     return answers
 
 
+class CheckpointModel(ExportedModel):
+  """The model that `albert.export` would write for a checkpoint, made in memory.
+
+  Args:
+    path: the output_dir of a run, or a directory of weights.
+    task, settings: see `albert.export.export_model.export_model`. By default a pretrained model fills masks.
+
+  Raises:
+    UserError: there is no checkpoint, or it cannot be served in this form.
+  """
+
+  def __init__(self, path: str, task: str = "", settings: Mapping[str, Any] | None = None):
+    from albert.export.checkpoint import find_checkpoint, open_checkpoint, select_form
+
+    checkpoint = open_checkpoint(find_checkpoint(path, flag="--model"))
+    default_task = "fill_mask" if checkpoint.task == "pretraining" else ""
+    form = select_form(checkpoint, task or default_task, settings or {})
+    from albert.export.served_model import text_function  # imports TensorFlow
+
+    model = form.model_class(checkpoint, form)
+    self.directory = checkpoint.file.path
+    self.description = Description(
+      task=form.name,
+      fields=list(model.fields),
+      answers=dict(model.available_answers()),
+      labels=list(model.labels),
+      counted_by=model.counted_by,
+      checkpoint=CheckpointOrigin(step=checkpoint.step),
+    )
+    self._tf = import_tensorflow()
+    self._signature = text_function(model)
+
+
+def load_model(path: str, task: str = "", settings: Mapping[str, Any] | None = None) -> ExportedModel:
+  """Loads an export, or makes the model of a checkpoint.
+
+  Args:
+    path: see the two classes.
+    task, settings: see CheckpointModel; not for an export.
+  Raises:
+    UserError: there is neither, or see the two classes.
+  """
+  if files.exists(files.join(path, _SAVED_MODEL)) or list_versions(path):
+    if given := [*(["task"] if task else []), *(settings or {})]:
+      raise UserError(f"--model={path}: an export keeps its task and its settings: leave out {', '.join(given)}")
+    return ExportedModel(path)
+  from albert.weights.files import CONFIG_NAMES  # takes time to import
+
+  if task or any(files.exists(files.join(path, name)) for name in (*CONFIG_NAMES, RUNS)):
+    return CheckpointModel(path, task, settings)
+  return ExportedModel(path)  # raises the error for what is neither
+
+
 def import_tensorflow() -> Any:
   """Imports TensorFlow, unless it is imported already, and registers the ops of tokenizers.
 
@@ -145,13 +202,15 @@ def _describe_lines(requests: Sequence[PredictRequest]) -> str:
 
 def newest_version(path: str) -> str:
   """Returns the directory of the newest version in a directory of versions; `path` itself if it is a version."""
-  if files.exists(files.join(path, "saved_model.pb")):
+  if files.exists(files.join(path, _SAVED_MODEL)):
     return path
   versions = list_versions(path)
   if not versions:
     names = files.listdir(path) if files.is_dir(path) else []
     directories = [files.join(path, name) for name in sorted(names)]
     models = [directory for directory in directories if list_versions(directory)]
-    remedy = f": give one of its models, such as --model={models[0]}" if models else ""
-    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one{remedy}")
+    remedy = "an export, the output_dir of a run, or a directory from Hugging Face"
+    if models:
+      remedy = f"one of its models, such as --model={models[0]}"
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: give {remedy}")
   return files.join(path, str(max(versions)))

@@ -120,16 +120,12 @@ class RequestParser:
     if input_format == JSON:
       if not line.strip():
         return None
-      request = self._parse_json(line_number, location, line)
-    else:
-      # A line of tabs is not blank: its columns are empty texts. A single column may be an empty text, too.
-      if not line.strip(b" ") and self._format_of_texts == TSV:
-        return None
-      request = self._parse_tsv(line_number, location, line)
-    for field in self._fields:
-      if field.is_list and not any(request.texts[field.name]):
-        raise UserError(f"{location}: {field.name!r} has no text ({field.meaning}): give at least one")
-    return request
+      values = json_text.decode_object(location, line, "give an object a line", keep_surrogates=True)
+      return self.request_from_values(line_number, location, values)
+    # A line of tabs is not blank: its columns are empty texts. A single column may be an empty text, too.
+    if not line.strip(b" ") and self._format_of_texts == TSV:
+      return None
+    return self._parse_tsv(line_number, location, line)
 
   def _parse_tsv(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     columns = line.split(b"\t")
@@ -144,11 +140,11 @@ class RequestParser:
       raise UserError(
         f"{location}: has {counted(len(columns), 'column')}; give {', '.join(names)}{list_note}, separated by tabs"
       )
-    return PredictRequest(line_number, dict(zip(names, texts, strict=True)))
+    return self._make_request(line_number, location, dict(zip(names, texts, strict=True)), {})
 
-  def _parse_json(self, line_number: int, location: str, line: bytes) -> PredictRequest:
-    values = json_text.decode_object(location, line, "give an object a line", keep_surrogates=True)
-    texts = {}
+  def request_from_values(self, line_number: int, location: str, values: Mapping[str, Any]) -> PredictRequest:
+    """Makes a request from the values of a JSON object or of a row. `location` is where they are, for errors."""
+    values, texts = dict(values), {}
     for field in self._fields:
       expected_type = "a list of texts" if field.is_list else "a text"
       if field.name not in values:
@@ -159,7 +155,24 @@ class RequestParser:
         raise UserError(f"{location}: {field.name!r} must be {expected_type}, it is {format_value(value)}")
       texts[field.name] = [encode_utf8(text) for text in value] if field.is_list else encode_utf8(value)
     extra_fields = {extra_field_name(name, self._answers): value for name, value in values.items()}
+    return self._make_request(line_number, location, texts, extra_fields)
+
+  def _make_request(
+    self, line_number: int, location: str, texts: Mapping[str, Any], extra_fields: Mapping[str, Any]
+  ) -> PredictRequest:
+    for field in self._fields:
+      if field.is_list and not any(texts[field.name]):
+        raise UserError(f"{location}: {field.name!r} has no text ({field.meaning}): give at least one")
     return PredictRequest(line_number, texts, extra_fields)
+
+
+def answer_requests(model: ExportedModel, requests: Sequence[PredictRequest], batch_size: int) -> list[dict[str, Any]]:
+  """Answers requests in batches of similar length. Each answer, in their order, has the request's extra fields, too."""
+  sorted_indices = sorted(range(len(requests)), key=lambda index: requests[index].num_bytes)
+  answers: dict[int, dict[str, Any]] = {}  # index of a request -> its answer
+  for indices in _cut_into_batches(sorted_indices, requests, batch_size):
+    answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
+  return [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
 
 
 def answer_batches(
@@ -191,12 +204,8 @@ def answer_batches(
   for lines in _merge_until_format_is_known(parser, line_batches):
     requests, error = _parse_lines(parser, lines, num_lines + 1)
     num_lines += len(lines)
-    sorted_indices = sorted(range(len(requests)), key=lambda index: requests[index].num_bytes)
-    answers: dict[int, dict[str, Any]] = {}  # index of a request -> its answer
-    for indices in _cut_into_batches(sorted_indices, requests, batch_size):
-      answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
     if requests:
-      yield [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
+      yield answer_requests(model, requests, batch_size)
     if progress:
       progress.update(sum(map(len, lines)))
     if error:  # raised only now, so that the lines before it are answered

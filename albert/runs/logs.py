@@ -12,7 +12,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # An integer that is at least 0, as a type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# Called with a step and its metrics. The names of the metrics of an evaluation begin with "eval_".
+MetricsCallback = Callable[[int, dict[str, float]], object]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
 # Metric -> its name in log lines.
@@ -157,13 +159,15 @@ class MetricsLog:
     output_dir: the directory of the run.
     first_step: the step that training starts or resumes at.
     total_steps: the last step, for the progress bar and the estimate of the time left.
+    callbacks: are called with what is written.
   """
 
-  def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
+  def __init__(self, output_dir: str, *, first_step: int, total_steps: int, callbacks: Sequence[MetricsCallback] = ()):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
     self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
     self._total_steps = total_steps
+    self._callbacks = callbacks
     self._start_time = time.monotonic()
     self._first_step = first_step
     self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
@@ -174,10 +178,14 @@ class MetricsLog:
     _append(self._path, {"step": step, **metrics})
     self._events.write(step, metrics)
     log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
+    for callback in self._callbacks:
+      callback(step, dict(metrics))
 
   def write_evaluation(self, step: int, metrics: dict[str, float]) -> None:
     """Writes the metrics of an evaluation for TensorBoard, which shows them as a run "eval" beside the training."""
     self._evaluation_events.write(step, metrics)
+    for callback in self._callbacks:
+      callback(step, {f"eval_{name}": value for name, value in metrics.items()})
 
   def advance(self, step: int) -> None:
     """Moves the progress bar, which is shown if stderr is a terminal, to `step`."""

@@ -22,7 +22,7 @@ from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
-from albert.tokenization.vocabulary import NAMES, vocabulary_in, vocabulary_sha256
+from albert.tokenization.vocabulary import NAMES, vocabulary_advice, vocabulary_in, vocabulary_sha256
 from albert.weights.files import WeightLocation
 
 _SEED_DIRECTORY = re.compile(r"run-(\d+)$")
@@ -403,7 +403,11 @@ class Settings:
     if self.existing_run is None:
       # Only fine-tuning needs a vocabulary: pretraining reads token ids from its shards.
       is_finetuning = issubclass(self._data_class, FinetuningConfig)
-      return configured or (is_finetuning and ((weights and weights.vocabulary) or in_output_dir)) or ""
+      vocabulary = configured or (is_finetuning and ((weights and weights.vocabulary) or in_output_dir)) or ""
+      if is_finetuning and weights and not vocabulary:
+        advice = vocabulary_advice(weights.directory)
+        raise UserError(f"--spm_model_file is missing, and {weights.flag}={weights.path} {advice}")
+      return vocabulary
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
     if in_output_dir and files.exists(configured) and vocabulary_sha256(configured) != vocabulary_sha256(in_output_dir):

@@ -24,6 +24,7 @@ from albert.tokenization.vocabulary import (
   find_vocabulary,
   kind_of,
   run_directories,
+  vocabulary_advice,
   vocabulary_in,
 )
 
@@ -105,8 +106,8 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  remedy = files.hub_remedy(path) or "give the path of the vocabulary, or of a directory that has one"
-  raise UserError(f"{path}: no vocabulary there ({', '.join(NAMES)}): {remedy}")
+  advice = f"{vocabulary_advice(directories[0])}, or give the path of the vocabulary itself"
+  raise UserError(f"{path}: {files.hub_remedy(path) or advice}")
 
 
 def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import os
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -281,10 +281,12 @@ def check_texts(texts: Iterable[str], name: str) -> list[str]:
   """Returns the texts as a list.
 
   Raises:
-    UserError: `texts` is a single string, or one of the texts is no string.
+    UserError: `texts` is a single string, a dict, a frame or no collection at all, or one of the texts is no string.
   """
   if isinstance(texts, str | bytes):
     raise UserError(f"{name} is the single text {format_value(texts)}: give a list of texts")
+  if isinstance(texts, Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+    raise UserError(f"{name} is a {type(texts).__name__}: give a list of texts, such as one column of a table")
   text_list = list(texts)
   for index, text in enumerate(text_list):
     if not isinstance(text, str):

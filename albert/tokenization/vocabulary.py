@@ -380,3 +380,17 @@ def vocabulary_in(directory: str) -> str | None:
         if b'"merges"' in file.read():
           return path
   return None
+
+
+def vocabulary_advice(directory: str) -> str:
+  """Returns what a directory of weights without a vocabulary lacks and how to make it, the end of an error message."""
+  path = files.join(directory, _TOKENIZER)
+  if not files.exists(path):
+    return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
+  if b'"WordPiece"' in files.open_file(path).read():
+    call = f"tokenizers.Tokenizer.from_file({path!r}).model.save({directory!r})"
+    return f"has only a {_TOKENIZER} of WordPiece beside it: write its {_WORDPIECE}, in Python: {call}"
+  return (
+    f"has only a {_TOKENIZER} beside it, as transformers 5 writes it: copy the {_SENTENCE_PIECE} of the model that was "
+    "fine-tuned to it, whose vocabulary is the same"
+  )

@@ -31,7 +31,7 @@ from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
 from albert.runs import figures, logs, output_files
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.logs import EvaluationLog, MetricsLog, format_metrics, read_metrics
+from albert.runs.logs import EvaluationLog, MetricsCallback, MetricsLog, format_metrics, read_metrics
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -51,6 +51,7 @@ def train_run(
   checkpoints: CheckpointManager,
   evaluator: Evaluator,
   results_dir: str,
+  callbacks: Sequence[MetricsCallback] = (),
 ) -> int:
   """Trains from the newest checkpoint of output_dir on, or from the initial weights.
 
@@ -62,6 +63,7 @@ def train_run(
     checkpoints: the checkpoints of output_dir.
     evaluator: computes metrics of the model.
     results_dir: the directory for metrics and curves.
+    callbacks: are called with the metrics of each logged step and of each evaluation.
   Returns: the number of updates that the weights have now.
   """
   config, strategy = run_plan.config, run_plan.strategy
@@ -105,7 +107,7 @@ def train_run(
 
     # Train, stage by stage.
     _begin(weights.model, run_plan, plan, results_dir)
-    metrics_log = MetricsLog(results_dir, first_step=step, total_steps=plan.train.num_train_steps)
+    metrics_log = MetricsLog(results_dir, first_step=step, total_steps=plan.train.num_train_steps, callbacks=callbacks)
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in plan.stages_after(step):
         if stage is not trainer.stage:

@@ -90,6 +90,6 @@ def test_weights_without_config_or_vocabulary_are_refused(weights: str, tmp_path
   command = ["-m", "albert.embed", f"--checkpoint={tmp_path}", "--input_file=x.txt", "--output_file=v.npy"]
   error = commands.run(command, cwd=tmp_path).error
   assert "has no spiece.model or " in error
-  assert error.endswith(" beside it: put it there")
+  assert error.endswith(" beside it: put the vocabulary there")
   (tmp_path / "albert_config.json").unlink()
   assert "has no albert_config.json or config.json beside it" in commands.run(command, cwd=tmp_path).error

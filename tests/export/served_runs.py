@@ -65,3 +65,30 @@ def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]
       assert len(differences) <= len(texts) // 100, (name, differences[:5])
     else:
       np.testing.assert_allclose(answers[name], expected_values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def assert_close_without_padding(
+  value: np.ndarray, expected: np.ndarray, *, rtol: float = TOLERANCE, **options: Any
+) -> None:
+  """Compares two arrays where both have entries. `expected` may be padded to the size of its batch's largest answer."""
+  without_padding = tuple(slice(size) for size in value.shape)
+  if expected.dtype.kind == "U":  # pieces and the texts of spans
+    np.testing.assert_array_equal(value, expected[without_padding], **options)
+  else:
+    np.testing.assert_allclose(value, expected[without_padding], rtol=rtol, atol=TOLERANCE, **options)
+
+
+def assert_same_plain_answers(answers: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+  """Compares the answers of albert.predict, which are rounded and not padded, with arrays or lists by name."""
+  for name, expected_values in expected.items():
+    for answer, expected_value in zip(answers, expected_values, strict=True):
+      value = answer[name]
+      if isinstance(expected_value, str):
+        assert value == expected_value, name
+        continue
+      if isinstance(expected_value, list):  # texts, with "" as padding
+        assert value == list(filter(None, expected_value)), name
+        continue
+      value = np.array(list(value.values()) if isinstance(value, dict) else value)
+      if value.size:  # empty if the text was cut before its mask
+        assert_close_without_padding(value, np.array(expected_value), rtol=1e-4, err_msg=name)

@@ -24,6 +24,7 @@ from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, RequestParser, answer_batches
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
+from tests.export.served_runs import assert_close_without_padding, assert_same_plain_answers
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import random_weights
 from tests.small_downloads import small_config, write_hub
@@ -107,17 +108,6 @@ def test_a_process_without_our_code_gives_the_python_pipelines_answers(
           assert value == expected, (name, answer_name)
         else:
           assert_close_without_padding(np.array(value), np.array(expected), err_msg=name)
-
-
-def assert_close_without_padding(
-  value: np.ndarray, expected: np.ndarray, *, rtol: float = TOLERANCE, **options: Any
-) -> None:
-  """Compares two arrays where both have entries. `expected` may be padded to the size of its batch's largest answer."""
-  without_padding = tuple(slice(size) for size in value.shape)
-  if expected.dtype.kind == "U":  # pieces and the texts of spans
-    np.testing.assert_array_equal(value, expected[without_padding], **options)
-  else:
-    np.testing.assert_allclose(value, expected[without_padding], rtol=rtol, atol=TOLERANCE, **options)
 
 
 @pytest.mark.slow
@@ -268,18 +258,7 @@ def test_albert_predict_gives_the_python_pipelines_answers(exported: dict[str, E
   batches = answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
   answers = [answer for batch in batches for answer in batch]
   assert [answer["number"] for answer in answers] == list(range(len(requests)))
-  for answer_name, expected_values in exported_model.run.expected_answers(requests).items():
-    for answer, expected in zip(answers, expected_values, strict=True):
-      value = answer[answer_name]
-      if isinstance(expected, str):
-        assert value == expected, answer_name
-        continue
-      if isinstance(expected, list):  # texts, with "" as padding
-        assert value == list(filter(None, expected)), answer_name
-        continue
-      value = np.array(list(value.values()) if isinstance(value, dict) else value)
-      if value.size:  # empty if the text was cut before its mask
-        assert_close_without_padding(value, np.array(expected), rtol=1e-4, err_msg=answer_name)
+  assert_same_plain_answers(answers, exported_model.run.expected_answers(requests))
   if name == "race":
     assert [len(answer["probabilities"]) for answer in answers] == [len(request["options"]) for request in requests]
 

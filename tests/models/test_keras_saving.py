@@ -192,8 +192,36 @@ def test_wrong_inputs_are_refused():
     Encoder(CONFIG)({"input_ids": ids})
   with pytest.raises(UserError, match="PretrainingModel got ndarray: give a dictionary"):
     PretrainingModel(CONFIG)(ids)  # type: ignore[arg-type]
+  ragged = {**token_features(B, S), "input_ids": tf.ragged.constant([[2, 3], [2]])}
+  with pytest.raises(
+    UserError, match=r"Encoder got a ragged tensor as input_ids: .*, padded arrays as albert.Tokenizer"
+  ):
+    Encoder(CONFIG)(ragged)
   with pytest.raises(UserError, match=r"sequences of 15 tokens.*14 positions.*max_length=14"):
     Encoder(CONFIG)(token_features(B, 15))
+
+
+@pytest.mark.parametrize("name", [name for name in TASK_MODELS if name != "classifier"])
+def test_the_error_for_a_batch_of_the_tokenizer_alone_says_how_to_make_the_other_input(name: str):
+  (model_class, arguments), inputs = TASK_MODELS[name], task_model_inputs(name)
+  (missing,) = set(inputs) - set(INPUT_NAMES)
+  with pytest.raises(
+    UserError, match=f"a dictionary without {missing}: .*segment_ids, {missing}, .*{missing}"
+  ) as caught:
+    model_class(CONFIG, *arguments)({key: inputs[key] for key in INPUT_NAMES})
+  assert "returns" not in str(caught.value)  # albert.Tokenizer does not return it
+
+
+@pytest.mark.parametrize("name", thorough_except(["classifier"], ["classifier", "multiple_choice", "squad_v1"]))
+def test_an_exported_model_takes_other_batch_sizes_and_lengths_than_the_first_call_had(tmp_path: Path, name: str):
+  (model_class, arguments), inputs = TASK_MODELS[name], task_model_inputs(name)
+  model = model_class(SHALLOW_CONFIG, *arguments)
+  first = {key: value[:1] if key == "option_mask" else value[:1, ..., :4] for key, value in inputs.items()}
+  model(first)
+  model.export(tmp_path / "export")
+  loaded = tf.saved_model.load(tmp_path / "export")
+  for output, expected in zip(tf.nest.flatten(loaded.serve(inputs)), tf.nest.flatten(model(inputs)), strict=True):
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_objects_of_keras_3_are_refused():

@@ -31,7 +31,13 @@ def test_the_hash_is_that_of_both_files(tmp_path: Path) -> None:
 
 def test_a_tokenizer_json_of_another_kind_is_no_vocabulary_beside_weights(tmp_path: Path) -> None:
   (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
-  with pytest.raises(UserError, match=r"no vocabulary there \(spiece\.model, .*, vocab\.json, tokenizer\.json\)"):
+  with pytest.raises(UserError, match=r"has only a tokenizer\.json beside it, .* copy the spiece\.model of the model"):
+    Tokenizer.from_pretrained(tmp_path)
+  (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {}}}')
+  with pytest.raises(UserError, match=r"write its vocab\.txt, in Python: tokenizers\.Tokenizer\.from_file\("):
+    Tokenizer.from_pretrained(tmp_path)
+  (tmp_path / "tokenizer.json").unlink()
+  with pytest.raises(UserError, match=r"has no spiece\.model or .* or tokenizer\.json beside it: put the vocabulary"):
     Tokenizer.from_pretrained(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -114,6 +115,11 @@ def test_a_call_of_the_tokenizer_refuses_bad_lists_of_texts(spm_model):
   assert tokenizer([])["input_ids"].shape == (0, 0)
   with pytest.raises(UserError, match="texts is the single text 'nobody': give a list of texts"):
     tokenizer("nobody")
+  for texts in (None, {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})):
+    with pytest.raises(
+      UserError, match=rf"texts is a {type(texts).__name__}: give a list of texts, such as one column"
+    ):
+      tokenizer(texts)  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"text_pairs\[1\] is null, of type NoneType: give texts only"):
     tokenizer(["a", "b"], ["c", None])  # type: ignore[list-item]
   with pytest.raises(UserError, match="2 texts, but 1 text_pairs"):

@@ -1,0 +1,132 @@
+"""albert.Predictor answers texts from a run, an export and a directory from Hugging Face."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import albert
+from albert.errors import UserError
+from albert.export.export_model import export_model
+from albert.tasks.tagging.schemes import SCHEMES
+from tests.convert.files_of_weights import huggingface_config, huggingface_tensors, write_huggingface
+from tests.export.pipelines import FORMS, LABELS, MAX_LENGTH, Run, write_run
+from tests.export.requests import english_like_texts, make_requests
+from tests.export.served_runs import assert_same_plain_answers
+from tests.thorough import thorough_except
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Run:
+  return write_run(tmp_path_factory.mktemp("classifier") / "run", FORMS["classifier"], spm_model)
+
+
+@pytest.fixture(scope="module")
+def predictor(classifier: Run) -> albert.Predictor:
+  return albert.Predictor(classifier.directory)
+
+
+def test_all_forms_of_data_give_the_same_records_and_frames(predictor: albert.Predictor) -> None:
+  texts = english_like_texts(3)
+  records = predictor(texts)
+  assert [set(record) for record in records] == [{"label", "probabilities"}] * 3
+  frame = pandas.DataFrame({"text": texts, "other": 1}, index=[7, 8, 9])
+  for data in ({"text": texts}, [{"text": text} for text in texts], np.array(texts), frame, frame["text"]):
+    assert predictor(data) == records
+  assert predictor(texts[0]) == predictor({"text": texts[0]}) == records[:1]
+  assert predictor([]) == []
+  answers = predictor(frame, as_frame=True)
+  assert list(answers) == ["label", *(f"probabilities_{label}" for label in LABELS)]
+  assert list(answers.index) == [7, 8, 9]
+  assert answers["probabilities_good"].tolist() == [record["probabilities"]["good"] for record in records]
+
+
+@pytest.mark.parametrize(
+  ("data", "message"),
+  [
+    (["a", None], "^data: row 1: 'text' must be a text, it is null"),
+    ([5], "^data: row 0: 'text' must be a text, it is 5"),
+    (None, "^data: the data must be a list"),
+    ({"comment": ["a"]}, "^data: no column 'text'; there are: comment"),
+  ],
+)
+def test_data_that_cannot_be_answered_is_refused(predictor: albert.Predictor, data: Any, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    predictor(data)
+
+
+def test_an_export_gives_the_answers_of_its_run(classifier: Run, predictor: albert.Predictor, tmp_path: Path) -> None:
+  texts = english_like_texts(3)
+  directory = export_model(classifier.directory, str(tmp_path), name="export")
+  for path in (directory, tmp_path / "export"):
+    assert albert.Predictor(path)(texts) == predictor(texts)
+  with pytest.raises(
+    UserError, match=r"^model=.*/export: an export keeps its task .*: leave out task, max_seq_length$"
+  ):
+    albert.Predictor(tmp_path / "export", task="embeddings", max_seq_length=9)
+
+
+# Form -> what transformers' config.json says.
+_HUGGINGFACE_CONFIGS: dict[str, dict[str, Any]] = {
+  "fill_mask": {"architectures": ["AlbertForMaskedLM"]},
+  "embeddings": {"architectures": ["AlbertModel"]},
+  "classifier": {"architectures": ["AlbertForSequenceClassification"], "id2label": dict(enumerate(LABELS))},
+  "multi_label": {
+    "architectures": ["AlbertForSequenceClassification"],
+    "id2label": dict(enumerate(LABELS)),
+    "problem_type": "multi_label_classification",
+  },
+  "regression": {"architectures": ["AlbertForSequenceClassification"], "id2label": {"0": "LABEL_0"}},
+  "race": {"architectures": ["AlbertForMultipleChoice"]},
+  "squad_v1": {"architectures": ["AlbertForQuestionAnswering"]},
+  "tagging": {
+    "architectures": ["AlbertForTokenClassification"],
+    "id2label": dict(enumerate(SCHEMES["BILOU"].tags(["LOC", "PER"]))),
+  },
+}
+
+
+def write_hub(run: Run, path: Path, vocabulary: str, config: dict[str, Any]) -> Path:
+  """Writes the weights of a run as Hugging Face has them."""
+  write_huggingface(path, run.config, huggingface_tensors(run.weights))
+  (path / "config.json").write_text(json.dumps(huggingface_config(run.config) | config))
+  shutil.copyfile(vocabulary, path / "spiece.model")
+  return path
+
+
+@pytest.mark.parametrize("name", thorough_except(["fill_mask"], FORMS))
+def test_a_run_and_a_directory_from_hugging_face_answer_as_the_python_pipeline(
+  name: str, tmp_path: Path, spm_model: str
+) -> None:
+  run = write_run(tmp_path / "run", FORMS[name], spm_model)
+  task = name if name in ("sentence_order", "embeddings") else ""  # else a pretrained model fills masks
+  requests = make_requests(name, english_like_texts(6))
+  answers = albert.Predictor(run.directory, task=task, batch_size=4)(requests)
+  assert_same_plain_answers(answers, run.expected_answers(requests))
+  if name in _HUGGINGFACE_CONFIGS:
+    path = write_hub(run, tmp_path / "hub", spm_model, _HUGGINGFACE_CONFIGS[name])
+    recorded = ("task_name", "labels", "scheme", "multi_label")  # in config.json
+    settings = {key: value for key, value in run.form.data_settings.items() if key not in recorded}
+    settings |= {} if run.form.task == "pretraining" else {"max_seq_length": MAX_LENGTH}
+    settings |= {"text_columns": "first,second"} if name == "regression" else {}
+    assert albert.Predictor(path, batch_size=4, **settings)(requests) == answers
+
+
+def test_tags_in_another_order_and_weights_of_no_class_are_refused(
+  classifier: Run, tmp_path: Path, spm_model: str
+) -> None:
+  tags = {"architectures": ["AlbertForTokenClassification"], "id2label": {"0": "B-PER", "1": "I-PER", "2": "O"}}
+  path = write_hub(classifier, tmp_path / "tags", spm_model, tags)
+  with pytest.raises(
+    UserError, match=r"the tags of id2label \(B-PER, I-PER, O\) are not in the order .* such as O, B-PER, I-PER"
+  ):
+    albert.Predictor(path)
+  path = write_hub(classifier, tmp_path / "no_class", spm_model, {})
+  with pytest.raises(UserError, match=r"^model=.*/no_class belongs to no run, .* one of task=fill_mask"):
+    albert.Predictor(path)
