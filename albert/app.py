@@ -47,6 +47,7 @@ HELP_WIDTH = 96
 _NAME_WIDTH = 30
 _WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _DEFAULT_GROUP = "Flags"
+_OUTPUT_GROUP = "Output"
 # The message of absl's validator of required flags.
 _REQUIRED_MESSAGE = "must have a value other than None"
 
@@ -79,12 +80,14 @@ def run(
     if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
       print(f"albert-tf2 {VERSION}")
       sys.exit(0)
+    define_output_flags()
     if _HELP_FLAGS & set(argv):
       print_help(main, description)
       sys.exit(0)
     if operands is not None:
       flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
     arguments = command_flags.parse(argv)
+    _set_verbosity()
     for warning in command_flags.repetition_warnings():
       print(warning, file=sys.stderr, flush=True)
     if operands is not None:
@@ -99,6 +102,19 @@ def run(
     _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse_flags))
   except KeyboardInterrupt:  # a signal while the command was already ending
     startup.end_by_signal(startup.interrupting_signal() or signal.SIGINT)
+
+
+def define_output_flags() -> None:
+  """Defines the flags of every command that choose what it prints."""
+  command_flags.define("bool", startup.QUIET, False, "print only results, warnings and errors", group=_OUTPUT_GROUP)
+  command_flags.define("bool", startup.VERBOSE, False, "print more, such as all metrics of a step", group=_OUTPUT_GROUP)
+
+
+def _set_verbosity() -> None:
+  given = [name for name in (startup.QUIET, startup.VERBOSE) if flags.FLAGS[name].value]
+  if len(given) > 1:
+    raise UserError("--quiet and --verbose are both given: give one")
+  startup.set_verbosity(given[0] if given else startup.NORMAL)
 
 
 def _run(program: Callable[[], None]) -> NoReturn:

@@ -22,8 +22,9 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
-from albert.runs.logs import print_metrics
+from albert.runs.logs import format_evaluation, print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
+from albert.startup import is_verbose
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
 from albert.training.distribution import Cluster, check_batches, check_memory
@@ -240,7 +241,7 @@ class Estimator:
   def run(self) -> None:
     """Trains, evaluates and predicts, in this order, as do_train, do_eval and do_predict of the config say.
 
-    It prints the metrics of the evaluation.
+    It prints the main metrics of the evaluation.
 
     Raises:
       UserError, RunError, Stopped: see train, evaluate and predict.
@@ -250,7 +251,7 @@ class Estimator:
       self.write_predictions()
 
   def train_and_evaluate(self) -> None:
-    """Trains and evaluates, as do_train and do_eval of the config say, and prints the metrics of the evaluation.
+    """Trains and evaluates, as do_train and do_eval of the config say, and prints the main metrics.
 
     Raises:
       UserError, RunError, Stopped: see train and evaluate.
@@ -259,7 +260,10 @@ class Estimator:
       with self._action():
         self._train()  # without reading the logs, which train() returns
     if self.config.do_eval:
-      print_metrics(self.evaluate())
+      metrics = self.evaluate()
+      print(f"evaluation: {format_evaluation(metrics, self.task.best_metric, self.task.best_loss)}", flush=True)
+      if is_verbose():
+        print_metrics(metrics)
 
   def train(self) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.
@@ -279,7 +283,6 @@ class Estimator:
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
 
   def _train(self) -> None:
-    log(self.plan.devices)
     self._read_inputs(train=True)
     self._check_batches(train=True)
     with self._running():

@@ -277,7 +277,7 @@ def _make_in_chunks(
   """Tokenizes all raw examples, in worker processes if one process would need too long."""
   chunks = [_Chunk(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   examples_by_start: dict[int, TokenizedExamples] = {}
-  with Progress(len(raw), " examples", f"features of {name}") as progress:
+  with Progress(len(raw), " examples", f"tokenizing {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     start_time = time.monotonic()
     examples_by_start[0] = featurize(chunks[0].raw)

@@ -12,7 +12,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import itertools
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -131,7 +130,6 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
 
 def run_command() -> None:
   """Runs the command: albert-embed, or python -m albert.embed."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
 

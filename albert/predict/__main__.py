@@ -78,7 +78,6 @@ def _regular_size(file: BinaryIO) -> int | None:
 
 def run_command() -> None:
   """Runs the command: albert-predict, or python -m albert.predict."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
   sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   define_flags()
