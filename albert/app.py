@@ -80,14 +80,16 @@ def run(
     if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
       print(f"albert-tf2 {VERSION}")
       sys.exit(0)
-    define_output_flags()
+    command_flags.define("bool", "quiet", False, "print only results, warnings and errors", group=_OUTPUT_GROUP)
+    command_flags.define("bool", "verbose", False, "print more, such as all metrics of a step", group=_OUTPUT_GROUP)
     if _HELP_FLAGS & set(argv):
       print_help(main, description)
       sys.exit(0)
     if operands is not None:
       flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
     arguments = command_flags.parse(argv)
-    _set_verbosity()
+    given = [name for name in (startup.QUIET, startup.VERBOSE) if flags.FLAGS[name].value]
+    startup.set_verbosity(given[0] if given else startup.NORMAL)
     for warning in command_flags.repetition_warnings():
       print(warning, file=sys.stderr, flush=True)
     if operands is not None:
@@ -102,19 +104,6 @@ def run(
     _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse_flags))
   except KeyboardInterrupt:  # a signal while the command was already ending
     startup.end_by_signal(startup.interrupting_signal() or signal.SIGINT)
-
-
-def define_output_flags() -> None:
-  """Defines the flags of every command that choose what it prints."""
-  command_flags.define("bool", startup.QUIET, False, "print only results, warnings and errors", group=_OUTPUT_GROUP)
-  command_flags.define("bool", startup.VERBOSE, False, "print more, such as all metrics of a step", group=_OUTPUT_GROUP)
-
-
-def _set_verbosity() -> None:
-  given = [name for name in (startup.QUIET, startup.VERBOSE) if flags.FLAGS[name].value]
-  if len(given) > 1:
-    raise UserError("--quiet and --verbose are both given: give one")
-  startup.set_verbosity(given[0] if given else startup.NORMAL)
 
 
 def _run(program: Callable[[], None]) -> NoReturn:

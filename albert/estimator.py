@@ -22,9 +22,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
-from albert.runs.logs import format_evaluation, print_metrics
+from albert.runs.logs import format_evaluation, format_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
-from albert.startup import is_verbose
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
 from albert.training.distribution import Cluster, check_batches, check_memory
@@ -262,8 +261,7 @@ class Estimator:
     if self.config.do_eval:
       metrics = self.evaluate()
       print(f"evaluation: {format_evaluation(metrics, self.task.best_metric, self.task.best_loss)}", flush=True)
-      if is_verbose():
-        print_metrics(metrics)
+      log(f"evaluation: {format_metrics(metrics)}", is_detail=True)
 
   def train(self) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.

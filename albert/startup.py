@@ -173,11 +173,11 @@ def run_command_of(module_name: str) -> None:
   importlib.import_module(module_name).run_command()
 
 
-def set_verbosity(verbosity: str) -> str:
+def set_verbosity(value: str) -> str:
   """Chooses what is printed on stderr.
 
   Args:
-    verbosity: "quiet" for warnings and errors only; "normal"; or "verbose" for more, such as all metrics of a step.
+    value: "quiet" for warnings and errors only; "normal"; or "verbose" for more, such as all metrics of a step.
   Returns:
     The value before.
   Raises:
@@ -188,20 +188,15 @@ def set_verbosity(verbosity: str) -> str:
     >>> albert.set_verbosity("normal")
     'normal'
   """
-  if verbosity not in VERBOSITIES:
-    raise UserError(f"verbosity is {verbosity!r}: give {', '.join(map(repr, VERBOSITIES))}")
-  previous, _State.verbosity = _State.verbosity, verbosity
+  if value not in VERBOSITIES:
+    raise UserError(f"verbosity is {value!r}: give {', '.join(map(repr, VERBOSITIES))}")
+  previous, _State.verbosity = _State.verbosity, value
   return previous
 
 
-def is_quiet() -> bool:
-  """Whether only warnings and errors are printed."""
-  return _State.verbosity == QUIET
-
-
-def is_verbose() -> bool:
-  """Whether more is printed than by default."""
-  return _State.verbosity == VERBOSE
+def verbosity() -> str:
+  """Returns what `set_verbosity` has chosen; "normal" if it was not called."""
+  return _State.verbosity
 
 
 @contextlib.contextmanager

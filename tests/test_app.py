@@ -87,7 +87,6 @@ LOG = "from albert.io.progress import log; log('a line')"
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),
-    ("pass", ["--quiet", "--verbose"], 2, "error: --quiet and --verbose are both given: give one"),
     (LOG, [], 0, "a line"),
     (LOG, ["--quiet"], 0, ""),
   ],

@@ -23,7 +23,7 @@ from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.text import counted
 from albert.tokenization.vocabulary import NAMES
 from albert.weights.files import CONFIG_NAMES, find_weights
@@ -105,7 +105,7 @@ def main() -> None:
     max_length=values.max_seq_length,
     batch_size=values.batch_size,
   )
-  print(f"embeddings from {weights.path}", file=sys.stderr, flush=True)
+  log(f"embeddings from {weights.path}")
   _write(texts, encoder, values.output_file)
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 

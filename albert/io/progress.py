@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from albert.startup import is_quiet, is_verbose
+from albert.startup import NORMAL, QUIET, VERBOSE, verbosity
 
 # Seconds between lines: at first, at most, and the share of the elapsed time, so that the log of a long computation
 # stays short.
@@ -30,7 +30,7 @@ def log(line: str, *, is_detail: bool = False) -> None:
     line: the line. One that begins with "warning: " is always written.
     is_detail: whether the line is only written if the verbosity is "verbose".
   """
-  if line.startswith("warning: ") or is_verbose() or not (is_detail or is_quiet()):
+  if line.startswith("warning: ") or verbosity() == VERBOSE or (verbosity() == NORMAL and not is_detail):
     tqdm.write(line.rstrip(), file=sys.stderr)
     sys.stderr.flush()
 
@@ -62,9 +62,9 @@ class Progress:
     self.done = self._done_before = done
     self.note = ""
     self._start_time = self._last_line_time = time.monotonic()
-    self._has_shown = is_verbose()
+    self._has_shown = verbosity() == VERBOSE
     self._bar = None
-    if sys.stderr.isatty() and not is_quiet():
+    if sys.stderr.isatty() and verbosity() != QUIET:
       options = {"unit_scale": total >= _SCALED_AMOUNT, "delay": _SECONDS_BEFORE_BAR, "dynamic_ncols": True}
       self._bar = tqdm(total=total, initial=done, unit=unit, desc=description, **options)
 
@@ -80,7 +80,7 @@ class Progress:
         self._print_line()
 
   def _print_line(self) -> None:
-    if is_quiet():
+    if verbosity() == QUIET:
       return
     self._has_shown = True
     now = self._last_line_time = time.monotonic()
@@ -121,7 +121,7 @@ def elapsed_time(description: str) -> Iterator[None]:
   Args:
     description: what is done; lines begin with it.
   """
-  if is_quiet():
+  if verbosity() == QUIET:
     yield
     return
   ended = threading.Event()

@@ -353,11 +353,7 @@ def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_di
     f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
-  log(
-    f"replicas: {plan.strategy.num_replicas_in_sync}, compiled by XLA: {'yes' if is_compiled else 'no'}, "
-    f"deterministic: {'yes' if run_plan.deterministic else 'no'}",
-    is_detail=True,
-  )
+  log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)
   record = files.join(results_dir, output_files.TRAINING_LOSS)
   if files.exists(record):  # the run has ended before, and its checkpoints were lost
     files.remove(record)
