@@ -346,10 +346,11 @@ def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_di
   num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
   num_stages = len(plan.stages)
   data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"
+  batch = f" of {counted(plan.train.train_batch_size, 'example', ',')}" if num_stages == 1 else ""
   epochs, num_steps = sum(stage.num_epochs for stage in plan.stages), plan.train.num_train_steps
   start = f"step {step}" if step else run_plan.config.init_checkpoint or "random weights"
   log(
-    f"training on {data}: {counted(num_steps, 'step', ',')} of {plan.train.train_batch_size} examples "
+    f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
     f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
