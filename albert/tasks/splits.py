@@ -15,7 +15,6 @@ import numpy as np
 
 from albert.data.rows import Rows
 from albert.errors import UserError
-from albert.io.progress import log
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 # The field of a fine-tuning task's config that names the file of a split.
@@ -51,6 +50,8 @@ def hold_out(rows: Rows, share: float, seed: int, *, groups: Sequence[Any]) -> t
   held_out = {row for row, name in enumerate(groups) if name in chosen_groups}
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
+  from albert.io.progress import log  # imported here, because --help, which needs this module, must be fast
+
   log(
     f"{rows}: {len(held_out)} of {len(rows)} rows are held out for evaluation (eval_share={share:g}, eval_seed={seed})"
   )
