@@ -18,12 +18,16 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
+from albert.startup import without_import_messages
 from albert.version import VERSION as __version__
 
 # Enables the oneDNN kernels, which make a training step 1.1 to 1.4 times as fast; TensorFlow enables them by default on
 # some processors only. TensorFlow reads the variable when it is first imported: import albert before TensorFlow, or set
 # the variable yourself.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+# TensorFlow prints no start-up messages; its errors become exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # MiB that TensorFlow reads ahead, and holds in memory, for each open file on gs://. Its default is 64, and 512 in
 # tensorflow-tpu: 8 GiB for the 16 shards that are open in each part of the input.
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
   from albert.models.squad_heads import SquadV2Output as SquadV2Output
   from albert.models.tagger import TaggingModel as TaggingModel
   from albert.predict.predictor import Predictor as Predictor
+  from albert.startup import set_verbosity as set_verbosity
   from albert.tokenization.packing import QuestionWindows as QuestionWindows
   from albert.tokenization.packing import question_windows as question_windows
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
@@ -76,6 +81,7 @@ _NAMES = {
   "albert.models.squad_heads": ["SpanLogits", "SquadV1Model", "SquadV2Model", "SquadV2Output"],
   "albert.models.tagger": ["TaggingModel"],
   "albert.predict.predictor": ["Predictor"],
+  "albert.startup": ["set_verbosity"],
   "albert.tokenization.packing": ["QuestionWindows", "question_windows"],
   "albert.tokenization.tokenizer": ["Tokenizer", "masked_batch"],
 }
@@ -93,7 +99,8 @@ if not TYPE_CHECKING:  # a type checker reports names that do not exist
     if name not in _PUBLIC:
       raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, name_there = _PUBLIC[name]
-    module = importlib.import_module(module_name)
+    with without_import_messages():
+      module = importlib.import_module(module_name)
     value = getattr(module, name_there) if name_there else module
     globals()[name] = value
     return value

@@ -47,6 +47,7 @@ HELP_WIDTH = 96
 _NAME_WIDTH = 30
 _WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _DEFAULT_GROUP = "Flags"
+_OUTPUT_GROUP = "Output"
 # The message of absl's validator of required flags.
 _REQUIRED_MESSAGE = "must have a value other than None"
 
@@ -79,12 +80,16 @@ def run(
     if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
       print(f"albert-tf2 {VERSION}")
       sys.exit(0)
+    command_flags.define("bool", "quiet", False, "print only results, warnings and errors", group=_OUTPUT_GROUP)
+    command_flags.define("bool", "verbose", False, "print more, such as all metrics of a step", group=_OUTPUT_GROUP)
     if _HELP_FLAGS & set(argv):
       print_help(main, description)
       sys.exit(0)
     if operands is not None:
       flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
     arguments = command_flags.parse(argv)
+    given = [name for name in (startup.QUIET, startup.VERBOSE) if flags.FLAGS[name].value]
+    startup.set_verbosity(given[0] if given else startup.NORMAL)
     for warning in command_flags.repetition_warnings():
       print(warning, file=sys.stderr, flush=True)
     if operands is not None:

@@ -7,7 +7,6 @@ line, not a traceback; and nothing heavy before the flags are parsed, so that --
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING, Any
 
 from albert import startup
@@ -39,7 +38,6 @@ def run(task_name: str, description: str | None) -> None:
   startup.begin()
   from albert import app
 
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow prints errors only, no start-up messages
   define_flags(task_name)
   app.run(functools.partial(main, task_name), description=f"{description or ''}\n\n{_NOTE_ABOUT_DEFAULTS}")
 

@@ -21,7 +21,7 @@ from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.runs import output_files
-from albert.runs.logs import MetricsCallback, print_metrics
+from albert.runs.logs import MetricsCallback, format_evaluation, format_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
@@ -228,7 +228,7 @@ class Estimator:
   def run(self) -> None:
     """Trains, evaluates and predicts, in this order, as do_train, do_eval and do_predict of the config say.
 
-    It prints the metrics of the evaluation.
+    It prints the main metrics of the evaluation.
 
     Raises:
       UserError, RunError, Stopped: see train, evaluate and predict.
@@ -238,7 +238,7 @@ class Estimator:
       self.write_predictions()
 
   def train_and_evaluate(self) -> None:
-    """Trains and evaluates, as do_train and do_eval of the config say, and prints the metrics of the evaluation.
+    """Trains and evaluates, as do_train and do_eval of the config say, and prints the main metrics.
 
     Raises:
       UserError, RunError, Stopped: see train and evaluate.
@@ -247,7 +247,9 @@ class Estimator:
       with self._action():
         self._train()  # without reading the logs, which train() returns
     if self.config.do_eval:
-      print_metrics(self.evaluate())
+      metrics = self.evaluate()
+      print(f"evaluation: {format_evaluation(metrics, self.task.best_metric, self.task.best_loss)}", flush=True)
+      log(f"evaluation: {format_metrics(metrics)}", is_detail=True)
 
   def train(self, *, callbacks: Sequence[MetricsCallback] = ()) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.
@@ -271,7 +273,6 @@ class Estimator:
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
 
   def _train(self, callbacks: Sequence[MetricsCallback] = ()) -> None:
-    log(self.plan.devices)
     self._read_inputs(train=True)
     self._check_batches(train=True)
     with self._running():

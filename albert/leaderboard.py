@@ -18,7 +18,6 @@ import dataclasses
 import io
 import math
 import os
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from albert.experiments import catalog, runner
 from albert.experiments.inputs import DownstreamTask, define_plan_flags, given_tasks, hash_files
 from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
 from albert.io import files
+from albert.io.progress import log
 from albert.runs import output_files
 from albert.settings import costs
 from albert.tasks.glue.files import TextData
@@ -355,7 +355,7 @@ def main() -> None:
     files.write_atomically(files.join(plan.directory, TABLE_FILE), table)
     paths = write_submission(plan)
   print(table, end="")
-  print(f"wrote {files.join(plan.directory, TABLE_FILE)} and {len(paths)} files to submit", file=sys.stderr)
+  log(f"wrote {files.join(plan.directory, TABLE_FILE)} and {len(paths)} files to submit")
 
 
 def run_command() -> None:

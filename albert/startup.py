@@ -18,15 +18,22 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import IO, Any, NoReturn
 
-from albert.errors import Interrupted
+from albert.errors import Interrupted, UserError
 from albert.version import VERSION
 
+VERBOSITIES = QUIET, NORMAL, VERBOSE = ("quiet", "normal", "verbose")
 _STDERR = 2  # its descriptor
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
 # is sent again after this many seconds.
 _SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
 
+
+# The lines that TensorFlow's C++ code prints while it is imported, before it reads TF_CPP_MIN_LOG_LEVEL, where nothing
+# is wrong; a regular expression of grep.
+_IMPORT_MESSAGES = (
+  "^[IW][0-9]{4} |^E[0-9]{4} .*(Unable to register|already registered)|^WARNING: All log messages before absl"
+)
 
 # Keras reads HDF5 files with h5py, pictures with PIL and scipy, and tables with pandas and pyarrow.
 _UNUSED_LIBRARIES = ("h5py", "pandas", "PIL", "pyarrow", "scipy")
@@ -60,12 +67,14 @@ class _State:
     is_running: whether a signal raises Interrupted; otherwise it ends the process at once.
     interrupting_signal: the signal that interrupts the command, or 0.
     has_printed_stop: whether the line that says why the command stopped was printed.
+    verbosity: one of VERBOSITIES.
   """
 
   has_begun = False
   is_running = False
   interrupting_signal = 0
   has_printed_stop = False
+  verbosity = NORMAL
 
 
 def begin() -> None:
@@ -92,6 +101,36 @@ def begin() -> None:
 
 
 @contextlib.contextmanager
+def without_import_messages() -> Iterator[None]:
+  """A context in which the import of TensorFlow prints errors only, unless TF_CPP_MIN_LOG_LEVEL asks for more.
+
+  A process of its own filters what is written to descriptor 2, so that the last words of an import that aborts are
+  printed, too.
+  """
+  if "tensorflow" in sys.modules or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
+    yield
+    return
+  import subprocess
+
+  try:
+    command = ["grep", "-avE", _IMPORT_MESSAGES]
+    grep = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
+    stderr = os.dup(_STDERR)
+  except OSError:  # there is no grep, or standard error is closed
+    yield
+    return
+  assert grep.stdin is not None
+  os.dup2(grep.stdin.fileno(), _STDERR)
+  grep.stdin.close()
+  try:
+    yield
+  finally:
+    os.dup2(stderr, _STDERR)
+    os.close(stderr)
+    grep.wait()
+
+
+@contextlib.contextmanager
 def quick_imports(*unused: str) -> Iterator[None]:
   """A context in which a command imports TensorFlow and the modules that need it, in a third less CPU time.
 
@@ -113,7 +152,8 @@ def quick_imports(*unused: str) -> Iterator[None]:
   was_enabled = gc.isenabled()
   gc.disable()
   try:
-    yield
+    with without_import_messages():
+      yield
   finally:
     for name in blocked_modules:
       del sys.modules[name]
@@ -131,6 +171,32 @@ def run_command_of(module_name: str) -> None:
   """
   begin()
   importlib.import_module(module_name).run_command()
+
+
+def set_verbosity(value: str) -> str:
+  """Chooses what is printed on stderr.
+
+  Args:
+    value: "quiet" for warnings and errors only; "normal"; or "verbose" for more, such as all metrics of a step.
+  Returns:
+    The value before.
+  Raises:
+    UserError: another value is given.
+
+  Example:
+    >>> import albert
+    >>> albert.set_verbosity("normal")
+    'normal'
+  """
+  if value not in VERBOSITIES:
+    raise UserError(f"verbosity is {value!r}: give {', '.join(map(repr, VERBOSITIES))}")
+  previous, _State.verbosity = _State.verbosity, value
+  return previous
+
+
+def verbosity() -> str:
+  """Returns what `set_verbosity` has chosen; "normal" if it was not called."""
+  return _State.verbosity
 
 
 @contextlib.contextmanager

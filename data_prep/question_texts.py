@@ -18,7 +18,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import sys
 from collections.abc import Iterable, Iterator
 
 from absl import flags
@@ -27,6 +26,7 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.text import counted
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
@@ -85,7 +85,7 @@ def main() -> None:
   files.write_atomically(FLAGS.output_file, "".join(texts))
   num_sentences = sum(text.count("\n") - 1 for text in texts)
   counts = f"{counted(len(texts), 'document', ',')}, {counted(num_sentences, 'sentence', ',')}"
-  print(f"{FLAGS.output_file}: {counts}", file=sys.stderr)
+  log(f"{FLAGS.output_file}: {counts}")
 
 
 def run_command() -> None:

@@ -26,7 +26,7 @@ from albert.config import command_flags
 from albert.config.command_flags import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files, json_text
-from albert.io.progress import Progress, elapsed_time
+from albert.io.progress import Progress, elapsed_time, log
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
@@ -160,7 +160,7 @@ def _record_settings(path: str) -> None:
     files.write_json(files.join(FLAGS.output_dir, recorded_settings.FILE_NAME), values)
   elif config != TokenizerConfig(path):
     words = ["--nodo_lower_case"] * (not FLAGS.do_lower_case) + ["--keep_accents"] * FLAGS.keep_accents
-    print(f"{path}: give {' '.join(words)} with it to every command; only --output_dir records it", file=sys.stderr)
+    log(f"{path}: give {' '.join(words)} with it to every command; only --output_dir records it")
 
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:

@@ -11,7 +11,6 @@ import math
 import random
 import re
 import string
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io.local_files import required_library
+from albert.io.progress import log
 from albert.io.text import encode_utf8
 from albert.tokenization import byte_bpe, wordpiece
 from albert.tokenization.normalization import normalize_text
@@ -165,7 +165,7 @@ def _normalized_symbol(symbol: str, **switches: bool) -> str:
       " leave it out"
     )
   if normalized != symbol:
-    print(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized", file=sys.stderr)
+    log(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized")
   return normalized
 
 

@@ -36,11 +36,11 @@ echo "== 5/6 the hidden words of ten sentences that are not in the text"
 "$PYTHON" examples/hidden_words.py "$OUT/run" "$OUT/corpus/train.txt"
 
 echo "== 6/6 a page about the run"
-"$PYTHON" -m albert.report "$OUT/run" --output_file="$OUT/report.html"
+"$PYTHON" -m albert.report "$OUT/run"
 
 cat <<END
 
-Open $OUT/report.html in a browser, or look at $OUT/run/curves.png: training and evaluation, and guessing as a dashed line.
+Open $OUT/run/report.html in a browser, or look at $OUT/run/curves.png: training and evaluation, and guessing as a dashed line.
 
 What to try next:
   export the model, to fill in masks without the run:

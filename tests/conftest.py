@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sentencepiece
 
-import albert  # noqa: F401 - before TensorFlow, since it selects TensorFlow's kernels
+import albert  # before TensorFlow, since it selects TensorFlow's kernels
 from albert.io.protobuf import encode_bytes_field, encode_varint
 from albert.runs import figures
 from tests.report.run_files import one_pixel_png
@@ -68,6 +68,14 @@ def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]
   """Generates documents of 2 to 14 sentences. The same arguments give the same documents."""
   rng = random.Random(seed)
   return [[_sentence(rng) for _ in range(rng.randrange(2, 15))] for _ in range(num_documents)]
+
+
+@pytest.fixture
+def verbose() -> Iterator[None]:
+  """Details are logged, as with --verbose."""
+  before = albert.set_verbosity("verbose")
+  yield
+  albert.set_verbosity(before)
 
 
 @pytest.hookimpl(wrapper=True)

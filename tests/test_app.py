@@ -69,6 +69,9 @@ def run_program(
   )
 
 
+LOG = "from albert.io.progress import log; log('a line')"
+
+
 # `code` is the exit code, and `line` the beginning of the only line on standard error ("" for no line). A signal gives
 # the exit code 128 + its number: 130 for SIGINT (2), 143 for SIGTERM (15).
 @pytest.mark.parametrize(
@@ -84,6 +87,8 @@ def run_program(
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),
+    (LOG, [], 0, "a line"),
+    (LOG, ["--quiet"], 0, ""),
   ],
 )
 def test_a_command_ends_with_its_exit_code_and_at_most_one_line(body, argv, code, line):

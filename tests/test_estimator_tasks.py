@@ -256,5 +256,5 @@ def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(
   classification = tasks.Classification([("good", 1), ("bad", 0), ("fine", 1), ("poor", 0)], eval_share=0)
   fine_tuned = Estimator(classification, init_checkpoint=run, num_train_steps=1, train_batch_size=2, max_seq_length=16)
   assert fine_tuned.train().step == 1
-  assert f"started from {run}" in capsys.readouterr().err
+  assert f"examples (0.5 epochs) from {run}; " in capsys.readouterr().err
   assert np.isfinite(albert.encode(["one", "two words"], str(run))).all()

@@ -119,7 +119,11 @@ class TrainConfig(Config):
     minimum=1,
   )
   save_checkpoints_steps: int = option(
-    5000, "number of steps between checkpoints", minimum=1, affects_training=False, group=base.LOGGING
+    0,
+    "number of steps between checkpoints; 0: a kill loses at most a tenth of the run, or two minutes if that is longer",
+    minimum=0,
+    affects_training=False,
+    group=base.LOGGING,
   )
   keep_checkpoints: int = option(
     5,
@@ -129,7 +133,11 @@ class TrainConfig(Config):
     group=base.LOGGING,
   )
   log_every_steps: int = option(
-    100, "number of steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=base.LOGGING
+    0,
+    "number of steps between lines of metrics.jsonl; 0: a run has 25 to 50 lines",
+    minimum=0,
+    affects_training=False,
+    group=base.LOGGING,
   )
   steps_per_loop: int = option(
     100,

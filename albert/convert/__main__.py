@@ -11,7 +11,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import os
 
 from absl import flags
 
@@ -74,7 +73,6 @@ def main() -> None:
 
 def run_command() -> None:
   """Runs the command: albert-convert, or python -m albert.convert."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
 

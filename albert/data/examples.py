@@ -16,7 +16,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +24,7 @@ import numpy as np
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.workers import Workers
 from albert.tokenization.packing import is_second_segment
 from albert.tokenization.vocabulary import PAD_ID
@@ -239,7 +238,7 @@ def make_examples(
       with np.load(io.BytesIO(data)) as arrays:
         return TokenizedExamples.from_arrays(dict(arrays))
     except Exception as error:  # a damaged file may raise any exception; the examples can always be made again
-      _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
+      log(f"warning: {path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
   examples = _make_in_chunks(raw, featurize, num_processes or os.cpu_count() or 1, name)
   if path:
     try:
@@ -249,19 +248,15 @@ def make_examples(
       content.write(hashlib.sha256(content.getvalue()).digest())
       files.write_atomically(path, content.getvalue())
     except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
-      _warn(
-        f"{path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; free space "
-        "or give another --cache_dir"
+      log(
+        f"warning: {path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; "
+        "free space or give another --cache_dir"
       )
   return examples
 
 
 def _in_one_line(error: Exception) -> str:
   return " ".join(str(error).split()) or type(error).__name__
-
-
-def _warn(line: str) -> None:
-  print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 class _Chunk(NamedTuple):
@@ -277,7 +272,7 @@ def _make_in_chunks(
   """Tokenizes all raw examples, in worker processes if one process would need too long."""
   chunks = [_Chunk(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   examples_by_start: dict[int, TokenizedExamples] = {}
-  with Progress(len(raw), " examples", f"features of {name}") as progress:
+  with Progress(len(raw), " examples", f"tokenizing {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     start_time = time.monotonic()
     examples_by_start[0] = featurize(chunks[0].raw)

@@ -12,7 +12,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import itertools
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.text import counted
 from albert.tokenization.vocabulary import vocabulary_advice
 from albert.weights.files import CONFIG_NAMES, find_weights
@@ -106,7 +105,7 @@ def main() -> None:
     max_length=values.max_seq_length,
     batch_size=values.batch_size,
   )
-  print(f"embeddings from {weights.path}", file=sys.stderr, flush=True)
+  log(f"embeddings from {weights.path}")
   _write(texts, encoder, values.output_file)
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 
@@ -131,7 +130,6 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
 
 def run_command() -> None:
   """Runs the command: albert-embed, or python -m albert.embed."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
 

@@ -23,6 +23,7 @@ from albert.experiments import catalog, inputs, runner, tables
 from albert.experiments.catalog import Scale
 from albert.experiments.plan import Plan
 from albert.io import files
+from albert.io.progress import log
 from albert.settings import costs
 from albert.tasks.race.files import split_folder
 from albert.tasks.splits import DEV
@@ -210,7 +211,7 @@ def main() -> None:
       rows = runner.run_plan(plan, flag_values.jobs)
       table = tables.write(plan, rows, scale=flag_values.scale)
     print(table, end="")
-    print(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}", file=sys.stderr)
+    log(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}")
 
 
 def run_command() -> None:

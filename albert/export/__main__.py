@@ -12,7 +12,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import dataclasses
-import os
 import sys
 from typing import Any
 
@@ -120,7 +119,6 @@ def main() -> None:
 
 def run_command() -> None:
   """Runs the command: albert-export, or python -m albert.export."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
 

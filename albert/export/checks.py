@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from albert.export.companion_files import NamedArrays, text_inputs
 from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.served_model import ServedModel, tokens_function
 from albert.io import files
+from albert.io.progress import log
 from albert.tasks import registry as task_registry
 
 # B rows, S sequence, K sequences of an example.
@@ -281,7 +281,7 @@ class QualityCheck:
     metrics: dict[str, dict[str, float]] = {}
     for candidate in candidates:
       metrics[candidate.name] = self.compute_metrics(candidate.run)
-      print(f"{candidate.name}: {metric} {metrics[candidate.name][metric]:.6g}", file=sys.stderr, flush=True)
+      log(f"{candidate.name}: {metric} {metrics[candidate.name][metric]:.6g}")
     baseline = metrics[candidates[0].name][metric]
     if not np.isfinite(baseline):
       raise UserError(

@@ -1,4 +1,7 @@
-"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every few seconds; and log lines."""
+"""What is printed on stderr: log lines, warnings, and the progress of long computations.
+
+Progress is a bar on a terminal, otherwise a line every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +13,66 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-# Seconds between lines in the first two minutes, and later, so that the log of a long computation stays short.
-_FIRST_INTERVAL, _LATER_INTERVAL, _FIRST_SECONDS = 4.0, 10.0, 120.0
+from albert.startup import NORMAL, QUIET, VERBOSE, verbosity
+
+# Seconds between lines: at first, at most, and the share of the elapsed time, so that the log of a long computation
+# stays short.
+_FIRST_INTERVAL, _LONGEST_INTERVAL, _INTERVAL_SHARE = 4.0, 60.0, 1 / 30
+_SECONDS_BEFORE_BAR = 1.0
+# Larger amounts are printed as 12.3k, 12.3M, and so on.
+_SCALED_AMOUNT = 10_000
 
 
-def log(line: str) -> None:
-  """Writes a line to stderr, above the progress bar if there is one. Standard output is for results."""
-  tqdm.write(line.rstrip(), file=sys.stderr)
-  sys.stderr.flush()
+def log(line: str, *, is_detail: bool = False) -> None:
+  """Writes a line to stderr, above the progress bar if there is one. Standard output is for results.
+
+  Args:
+    line: the line. One that begins with "warning: " is always written.
+    is_detail: whether the line is only written if the verbosity is "verbose".
+  """
+  if line.startswith("warning: ") or verbosity() == VERBOSE or (verbosity() == NORMAL and not is_detail):
+    tqdm.write(line.rstrip(), file=sys.stderr)
+    sys.stderr.flush()
 
 
 def _interval(elapsed: float) -> float:
   """Returns the seconds between lines after `elapsed` seconds."""
-  return _FIRST_INTERVAL if elapsed < _FIRST_SECONDS else _LATER_INTERVAL
+  return min(max(_FIRST_INTERVAL, elapsed * _INTERVAL_SHARE), _LONGEST_INTERVAL)
 
 
 def _format_amount(value: float) -> str:
-  return str(tqdm.format_sizeof(value)) if value >= 1000 else f"{value:.4g}"
+  return str(tqdm.format_sizeof(value)) if value >= _SCALED_AMOUNT else f"{value:.4g}"
 
 
 class Progress:
-  """Shows the progress of a computation on stderr; a context manager.
+  """Shows the progress of a computation on stderr; a context manager. A short computation shows nothing.
 
   Args:
     total: the amount of work, in units.
     unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
     description: what is done; lines and the bar begin with it.
+    done: the amount that was done before.
+
+  Attributes:
+    note: a text at the end of lines and of the bar, such as "loss 0.5".
   """
 
-  def __init__(self, total: int, unit: str, description: str):
+  def __init__(self, total: int, unit: str, description: str, *, done: int = 0):
     self.total, self.unit, self.description = total, unit, description
-    self.done = 0
+    self.done = self._done_before = done
+    self.note = ""
     self._start_time = self._last_line_time = time.monotonic()
+    self._has_shown = verbosity() == VERBOSE
     self._bar = None
-    if sys.stderr.isatty():
-      self._bar = tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
+    if sys.stderr.isatty() and verbosity() != QUIET:
+      options = {"unit_scale": total >= _SCALED_AMOUNT, "delay": _SECONDS_BEFORE_BAR, "dynamic_ncols": True}
+      self._bar = tqdm(total=total, initial=done, unit=unit, desc=description, **options)
 
   def update(self, amount: int) -> None:
     """Adds `amount` units of finished work."""
     self.done += amount
     if self._bar is not None:
+      self._bar.set_postfix_str(self.note, refresh=False)
       self._bar.update(amount)
     else:
       now = time.monotonic()
@@ -57,27 +80,35 @@ class Progress:
         self._print_line()
 
   def _print_line(self) -> None:
+    if verbosity() == QUIET:
+      return
+    self._has_shown = True
     now = self._last_line_time = time.monotonic()
     elapsed = max(now - self._start_time, 1e-9)
-    rate = self.done / elapsed
+    rate = (self.done - self._done_before) / elapsed
     duration = tqdm.format_interval(round(elapsed))
     amount, total = _format_amount(self.done), _format_amount(self.total)
     percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
-    speed, remaining = f"{_format_amount(rate)}{self.unit}/s", ""
-    if 0 < self.done < self.total:
+    remaining = ""
+    if rate > 0 and self.done < self.total:
       remaining = f", {tqdm.format_interval(round((self.total - self.done) / rate))} left"
-    line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration} ({speed}){remaining}"
+    line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration}"
+    line += f" ({_format_amount(rate)}{self.unit}/s){remaining}{', ' if self.note else ''}{self.note}"
     print(line, file=sys.stderr, flush=True)
+
+  def close(self) -> None:
+    """Shows the final state, if the progress was shown before."""
+    if self._bar is not None:
+      self._bar.close()
+    elif self._has_shown:
+      self._print_line()
 
   def __enter__(self) -> Progress:
     return self
 
   def __exit__(self, *error: object) -> None:
-    """Prints the final state."""
-    if self._bar is not None:
-      self._bar.close()
-    else:
-      self._print_line()
+    """Shows the final state."""
+    self.close()
 
 
 @contextlib.contextmanager
@@ -90,6 +121,9 @@ def elapsed_time(description: str) -> Iterator[None]:
   Args:
     description: what is done; lines begin with it.
   """
+  if verbosity() == QUIET:
+    yield
+    return
   ended = threading.Event()
 
   def show() -> None:

@@ -120,11 +120,14 @@ class TimeLimit:
       after a start, which builds the graph.
     warmup_steps: updates with a rising learning rate. The number of steps is decided after them.
     max_steps: the run ends at this step at the latest.
+
+  Attributes:
+    warmup_steps: see above.
   """
 
   def __init__(self, max_seconds: float, *, warmup_steps: int, max_steps: int):
     self.max_seconds = max_seconds
-    self._warmup_steps = warmup_steps
+    self.warmup_steps = warmup_steps
     self._max_steps = max_steps
     self._has_started = False
     self._seconds = make_replica_variable(0.0, tf.float64, _SECONDS)
@@ -159,7 +162,7 @@ class TimeLimit:
     """Returns the step at which the host must look at the clock again, after `step` updates."""
     if self.planned_steps:
       return self._max_steps
-    return self._warmup_steps if step < self._warmup_steps else step + 1
+    return self.warmup_steps if step < self.warmup_steps else step + 1
 
   def add(self, step: int, num_steps: int, seconds_per_step: float) -> None:
     """Counts steps, except those of the first call. Decides the number of steps of the run if the warm-up is over.
@@ -177,7 +180,7 @@ class TimeLimit:
     self._seconds.assign(self.seconds + num_steps * seconds_per_step)
     counted_steps = int(self._counted_steps.read_value()) + num_steps
     self._counted_steps.assign(counted_steps)
-    if self.planned_steps or step < self._warmup_steps:
+    if self.planned_steps or step < self.warmup_steps:
       return
     num_fitting = (self.max_seconds - self.seconds) * counted_steps / max(self.seconds, 1e-9)
     self._planned_steps.assign(min(self._max_steps, step + max(0, int(num_fitting))))

@@ -24,7 +24,7 @@ from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.predict.exported_model import load_model
 from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser, answer_batches, format_answer
 
@@ -63,7 +63,7 @@ def main() -> None:
     raise UserError(f"--input_file={path}: no such file")
   model = load_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
-  print(f"answers from {model.describe_origin()}", file=sys.stderr, flush=True)
+  log(f"answers from {model.describe_origin()}")
   with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:
     num_bytes = _regular_size(file)
     show_progress = num_bytes is not None and not sys.stdout.isatty()
@@ -84,7 +84,6 @@ def _regular_size(file: BinaryIO) -> int | None:
 
 def run_command() -> None:
   """Runs the command: albert-predict, or python -m albert.predict."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
   sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   define_flags()

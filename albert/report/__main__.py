@@ -1,4 +1,4 @@
-"""Writes an HTML page about runs: `python -m albert.report RUN_DIR... --output_file=report.html`."""
+"""Writes an HTML page about runs: `python -m albert.report RUN_DIR...`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from albert.io.text import counted
 from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 
+_DEFAULT_NAME = "report.html"
 # If there are more runs, the heading gives their number instead of their names.
 _MAX_NAMES_IN_HEADING = 3
 # The words of the command line that are not flags.
@@ -27,7 +28,8 @@ _directories: list[str] = []
 
 def define_flags() -> None:
   """Defines the flags of this command."""
-  command_flags.define("str", "output_file", "report.html", "the page to write")
+  help_text = "the page to write (default: report.html, in the directory of a single run)"
+  command_flags.define("str", "output_file", "", help_text)
   command_flags.define("str", "title", "", "heading of the page (default: the names of the runs, or their number)")
   command_flags.define(
     "int", "num_examples", 10, "number of rows to show of each predictions file; 0 shows none", allowed=Range(0)
@@ -37,17 +39,16 @@ def define_flags() -> None:
 def main() -> None:
   """Writes the page and prints its path."""
   flag_values = flags.FLAGS
-  _check_output_file(flag_values.output_file)
+  output_file = flag_values.output_file or files.join(*(_directories if len(_directories) == 1 else ()), _DEFAULT_NAME)
+  _check_output_file(output_file)
   runs, summaries = read_runs(_directories, num_examples=flag_values.num_examples)
   default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES_IN_HEADING else f"{len(runs)} runs"
-  files.write_atomically(flag_values.output_file, make_page(flag_values.title or default_title, runs, summaries))
-  print(f"wrote {flag_values.output_file} ({counted(len(runs), 'run')})")
+  files.write_atomically(output_file, make_page(flag_values.title or default_title, runs, summaries))
+  print(f"wrote {output_file} ({counted(len(runs), 'run')})")
 
 
 def _check_output_file(path: str) -> None:
   """Raises UserError if writing the page would replace a file that is not a page, such as a file of a run."""
-  if not path:
-    raise UserError("--output_file is empty: give the page to write, for example report.html")
   if not files.exists(path):
     return
   files.check_not_special(path, name=f"--output_file={path}", remedy="give a file")

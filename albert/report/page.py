@@ -37,7 +37,8 @@ _STYLE = """
 :root { color-scheme: light dark;
   --paper: #ffffff; --ink: #1d1d1b; --faint: #65645f; --line: #deddd7; --panel: #f7f6f3; --mark: #fff1c9; }
 @media (prefers-color-scheme: dark) { :root {
-  --paper: #171716; --ink: #ecebe6; --faint: #a3a29b; --line: #383835; --panel: #20201e; --mark: #40371a; } }
+  --paper: #171716; --ink: #ecebe6; --faint: #a3a29b; --line: #383835; --panel: #20201e; --mark: #40371a; }
+  img { filter: invert(.88) hue-rotate(180deg); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1280px; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; overflow-wrap: anywhere; }

@@ -28,13 +28,6 @@ _MAX_NAMES, _MAX_NAME_CHARACTERS = 12, 28
 _NAME_HEIGHT = 0.075
 # Larger values are not drawn: the range of their axis could overflow a float.
 _LARGEST_VALUE = 1e300
-# The ends of the names of metrics that are the results of guessing -> the name of the line.
-_GUESSES = {
-  "guessing_loss": "guessing",
-  "guessing_accuracy": "guessing",
-  "majority_accuracy": "most frequent",
-  "baseline_accuracy": "most frequent",
-}
 _LAST_METRICS = ("grad_norm", "examples_per_second")
 # The ends of the names of metrics that curves.png does not show.
 _NOT_IN_PICTURE = ("_precision", "_recall", "calibration_error", "examples_per_second")
@@ -157,9 +150,9 @@ def collect_panels(runs: Sequence[RunLogs]) -> tuple[dict[str, list[Curve]], dic
         points = sorted((step, float(value) if is_drawable(value) else math.nan) for step, value in values.items())
         if name in ("step", logs.STAGE_KEY) or all(math.isnan(value) for _, value in points):
           continue
-        if guess := next((end for end in _GUESSES if name.endswith(end)), ""):
-          metric = name.removesuffix(guess) + guess.rpartition("_")[2]
-          guesses.setdefault(metric, []).append(Curve(_GUESSES[guess], (points[-1],), _GRAY, "guess"))
+        metric, guess = logs.guessed_metric(name)
+        if guess:
+          guesses.setdefault(metric, []).append(Curve(guess, (points[-1],), _GRAY, "guess"))
           continue
         label = f"{run.name} (evaluation)" if run.name and is_evaluation else run.name or kind
         color = COLORS[index % len(COLORS)] if run.name else COLORS[is_evaluation]

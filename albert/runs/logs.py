@@ -10,17 +10,14 @@ import contextlib
 import itertools
 import math
 import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from tqdm import tqdm
 
 from albert.errors import UserError
 from albert.io import files, json_text, json_values, local_files
-from albert.io.progress import log
+from albert.io.progress import Progress, log
 from albert.runs import output_files
 
 if TYPE_CHECKING:
@@ -32,15 +29,12 @@ Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MetricsCallback = Callable[[int, dict[str, float]], object]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
-# Metric -> its name in log lines.
-_SHORT_NAMES = {
-  "masked_lm_loss": "mlm_loss",
-  "masked_lm_accuracy": "mlm_acc",
-  "masked_lm_perplexity": "mlm_ppl",
-  "sentence_order_loss": "sop_loss",
-  "sentence_order_accuracy": "sop_acc",
-  "learning_rate": "lr",
-  "examples_per_second": "ex/s",
+# The ends of the names of metrics that are the results of guessing -> what a picture calls them.
+_GUESSES = {
+  "guessing_loss": "guessing",
+  "guessing_accuracy": "guessing",
+  "majority_accuracy": "most frequent",
+  "baseline_accuracy": "most frequent",
 }
 
 
@@ -153,12 +147,12 @@ def _append(path: str, line: dict[str, Any]) -> None:
 
 
 class MetricsLog:
-  """Appends metrics to metrics.jsonl and TensorBoard's events, and shows the progress on the terminal.
+  """Appends metrics to metrics.jsonl and TensorBoard's events, and shows the progress.
 
   Args:
     output_dir: the directory of the run.
     first_step: the step that training starts or resumes at.
-    total_steps: the last step, for the progress bar and the estimate of the time left.
+    total_steps: the last step.
     callbacks: are called with what is written.
   """
 
@@ -168,16 +162,16 @@ class MetricsLog:
     self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
     self._total_steps = total_steps
     self._callbacks = callbacks
-    self._start_time = time.monotonic()
-    self._first_step = first_step
-    self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
+    self._progress: Progress | None = None  # until the first step, which takes longer than the others
     _keep_lines(self._path, first_step)
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """Writes and logs the metrics of a step."""
     _append(self._path, {"step": step, **metrics})
     self._events.write(step, metrics)
-    log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
+    if self._progress is not None and "loss" in metrics:
+      self._progress.note = f"loss {metrics['loss']:.4g}"
+    log(f"step {step}: {format_metrics(metrics)}", is_detail=True)
     for callback in self._callbacks:
       callback(step, dict(metrics))
 
@@ -188,20 +182,16 @@ class MetricsLog:
       callback(step, {f"eval_{name}": value for name, value in metrics.items()})
 
   def advance(self, step: int) -> None:
-    """Moves the progress bar, which is shown if stderr is a terminal, to `step`."""
-    self._bar.update(step - self._bar.n)
-
-  def _time_left(self, step: int) -> str:
-    """The estimated time until the last step; empty if the progress bar shows it."""
-    num_steps_done = step - self._first_step
-    if not self._bar.disable or num_steps_done <= 0 or step >= self._total_steps:
-      return ""
-    seconds = (time.monotonic() - self._start_time) / num_steps_done * (self._total_steps - step)
-    return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
+    """Moves the progress to `step`."""
+    if self._progress is None:
+      self._progress = Progress(self._total_steps, " steps", "training", done=step)
+    else:
+      self._progress.update(step - self._progress.done)
 
   def close(self) -> None:
-    """Flushes TensorBoard's events and closes the progress bar."""
-    self._bar.close()
+    """Flushes TensorBoard's events and ends the progress."""
+    if self._progress is not None:
+      self._progress.close()
     self._events.close()
     self._evaluation_events.close()
 
@@ -246,9 +236,27 @@ class _TensorBoardEvents:
         self._writer.close()
 
 
-def format_metrics(metrics: dict[str, float]) -> str:
-  """Returns `name value` pairs with four digits and short names, for a line on the terminal."""
-  return "  ".join(f"{_SHORT_NAMES.get(name, name)} {value:.4g}" for name, value in metrics.items())
+def format_metrics(metrics: Mapping[str, float]) -> str:
+  """Returns `name value` pairs with four digits, for a line on the terminal."""
+  return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
+def guessed_metric(name: str) -> tuple[str, str]:
+  """Returns the metric that guessing has the value of metric `name` of, and a word for it; ("", "") if it is none."""
+  end = next((end for end in _GUESSES if name.endswith(end)), "")
+  return (name.removesuffix(end) + end.rpartition("_")[2], _GUESSES[end]) if end else ("", "")
+
+
+def format_evaluation(metrics: Mapping[str, float], *names: str) -> str:
+  """Returns the main metrics of an evaluation, for a line on the terminal: "accuracy 0.86 (guessing 0.5)".
+
+  Args:
+    metrics: all metrics. Those that guessing has a value of are shown with it.
+    *names: the other metrics that are shown.
+  """
+  guesses = {guessed_metric(name)[0]: f" (guessing {value:.4g})" for name, value in metrics.items()}
+  shown = {name: value for name, value in metrics.items() if name in names or name in guesses}
+  return ", ".join(f"{name} {value:.4g}{guesses.get(name, '')}" for name, value in shown.items())
 
 
 def print_metrics(metrics: Mapping[str, float]) -> None:

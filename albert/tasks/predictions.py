@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from albert.data import tables
 from albert.data.tables import label_matrix
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.text import quote_names, replace_surrogates
 from albert.runs import figures
 from albert.tasks.splits import TEST
@@ -222,11 +222,11 @@ def splits_of_all_runs(
           f"--inputs: {missing}: write it with {flag_of_split[split]} --output_dir={run}, train the run again if its "
           "checkpoints are deleted, or leave it out"
         )
-      print(f"{missing}, so the ensemble does not write it", file=sys.stderr)
+      log(f"{missing}, so the ensemble does not write it")
   for split, flag in flag_of_split.items():
     if flag == "--do_predict" and split not in known_splits and known_splits <= flag_of_split.keys():
       name = f"{prefix}{split}{suffix}"
-      print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
+      log(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}")
   common_splits = sorted(set.intersection(*splits_of_runs))
   if not common_splits:
     raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")

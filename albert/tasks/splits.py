@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import hashlib
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,9 +50,10 @@ def hold_out(rows: Rows, share: float, seed: int, *, groups: Sequence[Any]) -> t
   held_out = {row for row, name in enumerate(groups) if name in chosen_groups}
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
-  print(
-    f"{rows}: {len(held_out)} of {len(rows)} rows are held out for evaluation (eval_share={share:g}, eval_seed={seed})",
-    file=sys.stderr,
+  from albert.io.progress import log  # imported here, because --help, which needs this module, must be fast
+
+  log(
+    f"{rows}: {len(held_out)} of {len(rows)} rows are held out for evaluation (eval_share={share:g}, eval_seed={seed})"
   )
   train = rows.select(i for i in range(len(rows)) if i not in held_out)
   return train, rows.select(sorted(held_out))

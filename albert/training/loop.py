@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.config.run import TrainConfig
 from albert.errors import RunError, Stopped
 from albert.io.progress import elapsed_time, log
 from albert.io.text import counted
@@ -152,6 +153,11 @@ class BatchGradients:
 GRAD_NORM = "grad_norm"
 # One call of the loop on the device takes about this long at most, because signals are handled between the calls.
 _SECONDS_PER_LOOP = 5.0
+# By default a run has at least this number of lines in its log, and less than twice as many.
+_LOG_LINES = 25
+# By default a killed run loses at most a tenth of its steps, or the first number of seconds if that is more. A long run
+# loses at most the second number of seconds, or the steps between two log lines if that is more.
+_MIN_SECONDS_UNSAVED, _MAX_SECONDS_UNSAVED = 120.0, 1800.0
 
 
 class Trainer:
@@ -319,7 +325,8 @@ class Trainer:
 
     Args:
       batches: an iterator over distributed batches, from the current step on.
-      checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run.
+      checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run. If
+        the setting is 0, a checkpoint is saved with a log line where too much would be lost otherwise.
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       stop: receives the signals. Several stages share one.
@@ -329,20 +336,16 @@ class Trainer:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     config = self.plan.train
-    intervals = (config.log_every_steps, config.save_checkpoints_steps, config.eval_every_steps)
     step = saved_step = first_step = self.step  # updates done so far, and updates in the newest checkpoint
     speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
     steps_per_call = 1
+    pace = Pace(config, self.time_limit)
     while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      limits = [(step // interval + 1) * interval for interval in intervals if interval]
-      limits += [] if self.time_limit is None else [self.time_limit.next_stop(step)]
-      target_step = min(last_step, step + steps_per_call, *limits)
+      target_step = min(last_step, step + steps_per_call, pace.next_stop(step))
       # The first call also traces and compiles the step.
-      with elapsed_time("first step") if step == first_step else contextlib.nullcontext():
+      with elapsed_time("building the graph of the first step") if step == first_step else contextlib.nullcontext():
         seconds = self._time_steps(batches, target_step - step, checkpoints, saved_step)
-      if step == first_step:
-        log(f"the first step took {seconds:.1f} seconds")
       # All processes must make the same decisions: whether to stop, after a signal to any of them or when the time is
       # over, and how many steps the next call has.
       num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
@@ -353,12 +356,13 @@ class Trainer:
       step = target_step
       metrics_log.advance(step)
       must_evaluate = evaluate is not None and is_evaluation_due(config, step, is_over=is_over)
-      must_save = must_evaluate or is_over or num_signaled > 0 or step % config.save_checkpoints_steps == 0
+      is_save_due = pace.is_save_due(step, step - saved_step, seconds_per_step)
+      must_save = must_evaluate or is_over or num_signaled > 0 or is_save_due
       if must_save or step == last_step:
         self.stack_layers()
       if must_save:
         self._check_state(checkpoints, saved_step, step)
-      if step % config.log_every_steps == 0 or step == last_step or is_over:
+      if pace.is_log_due(step) or step == last_step or is_over:
         checkpoints.check_lock()
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
@@ -443,6 +447,45 @@ def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: 
     "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
     "train in --precision=float32"
   )
+
+
+class Pace:
+  """When a run is logged and saved: at the intervals that flags give, else as the length and the speed of the run say.
+
+  Args:
+    config: the intervals; 0 for those that no flag gives.
+    time_limit: the time limit of the run, if it has one.
+  """
+
+  def __init__(self, config: TrainConfig, time_limit: TimeLimit | None):
+    self._config, self._time_limit = config, time_limit
+
+  def _interval(self, given: int) -> int:
+    limit = self._time_limit
+    num_steps = self._config.num_train_steps if limit is None else limit.planned_steps or limit.warmup_steps
+    return given or max(1, num_steps // _LOG_LINES)
+
+  def next_stop(self, step: int) -> int:
+    """Returns the next step after `step` that may be logged, saved or evaluated, or where the clock is looked at."""
+    config = self._config
+    intervals = [self._interval(config.log_every_steps), self._interval(config.save_checkpoints_steps)]
+    intervals += [config.eval_every_steps] if config.eval_every_steps else []
+    stops = [(step // interval + 1) * interval for interval in intervals]
+    return min(stops if self._time_limit is None else [*stops, self._time_limit.next_stop(step)])
+
+  def is_log_due(self, step: int) -> bool:
+    """Whether the metrics are logged after `step` updates."""
+    return step % self._interval(self._config.log_every_steps) == 0
+
+  def is_save_due(self, step: int, num_unsaved: int, seconds_per_step: float) -> bool:
+    """Whether a checkpoint is saved after `step` updates, `num_unsaved` of them since the last one."""
+    given = self._config.save_checkpoints_steps
+    interval = self._interval(given)
+    if step % interval:
+      return False
+    tenth_of_run = _LOG_LINES / 10 * interval * seconds_per_step
+    limit = min(max(tenth_of_run, _MIN_SECONDS_UNSAVED), _MAX_SECONDS_UNSAVED)
+    return given > 0 or (num_unsaved + interval) * seconds_per_step > limit
 
 
 class Speedometer:

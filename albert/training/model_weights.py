@@ -171,7 +171,7 @@ class ModelWeights:
       )
 
   def load_trained(self, manager: CheckpointManager, purpose: str) -> int:
-    """Assigns the weights of the run's newest or best checkpoint, and logs which checkpoint it is.
+    """Assigns the weights of the run's newest or best checkpoint, unless the model has them, and logs which it is.
 
     Args:
       manager: the checkpoints of the run. The setting select_checkpoint chooses the newest or the best of them. Without
@@ -188,7 +188,8 @@ class ModelWeights:
     self.check_not_lost(manager, has_checkpoint=checkpoint is not None)
     if checkpoint is not None:
       source = manager.file_stats(checkpoint.step)
-      if not source or source != self._source:
+      is_new = not source or source != self._source
+      if is_new:
         self._source = None
         checkpoints.restore(checkpoint, self.model.named_weights())
         self._source = source
@@ -200,11 +201,11 @@ class ModelWeights:
       if checkpoint.step == max(manager.steps()):
         notes.append("the newest")
       notes.append(self._plan.evaluation_precision)
-      log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
+      log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})", is_detail=not is_new)
       return checkpoint.step
     if not config.init_checkpoint:
       raise UserError(
-        f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
+        f"{manager.directory} holds no undamaged checkpoint: train first (--do_train) or give --init_checkpoint"
       )
     if self._source != config.init_checkpoint:
       self.load_initial()
@@ -238,4 +239,4 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   )
   newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""
-  log(f"started from {config.init_checkpoint}{note}")
+  log(f"started from {config.init_checkpoint}{note}", is_detail=True)

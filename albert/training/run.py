@@ -31,7 +31,14 @@ from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
 from albert.runs import figures, logs, output_files
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.logs import EvaluationLog, MetricsCallback, MetricsLog, format_metrics, read_metrics
+from albert.runs.logs import (
+  EvaluationLog,
+  MetricsCallback,
+  MetricsLog,
+  format_evaluation,
+  format_metrics,
+  read_metrics,
+)
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -106,7 +113,7 @@ def train_run(
       return step
 
     # Train, stage by stage.
-    _begin(weights.model, run_plan, plan, results_dir)
+    _begin(weights.model, run_plan, plan, results_dir, step)
     metrics_log = MetricsLog(results_dir, first_step=step, total_steps=plan.train.num_train_steps, callbacks=callbacks)
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in plan.stages_after(step):
@@ -308,16 +315,16 @@ class EvaluationsInTraining:
   def evaluate(self, step: int) -> dict[str, float]:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     assert self._log is not None
-    log(f"step {step}: evaluating")
     with elapsed_time(f"step {step}: evaluating"):
       metrics, _ = self._evaluator.evaluate(self._train.max_eval_steps)
-    log(f"step {step} evaluation  {format_metrics(metrics)}")
     metric, loss = self._task.best_metric, metrics.get(self._task.best_loss)
     self._checkpoints.check_lock()
-    if self._cluster.is_chief and self._checkpoints.record_evaluation(
+    is_best = self._cluster.is_chief and self._checkpoints.record_evaluation(
       step, metric, metrics[metric], higher_is_better=self._task.higher_is_better, loss=loss
-    ):
-      log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
+    )
+    main_metrics = format_evaluation(metrics, metric, self._task.best_loss)
+    log(f"evaluation at step {step}: {main_metrics}{f'; the best {metric} so far' if is_best else ''}")
+    log(f"step {step}: {format_metrics(metrics)}", is_detail=True)
     self._log.add(step, metrics)
     return metrics
 
@@ -343,20 +350,20 @@ class EvaluationsInTraining:
     return self._cluster.is_true_in_chief(self._log.evaluations_since_best >= patience)
 
 
-def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str) -> None:
-  """Logs the sizes of the model and the data and how the step is computed. Removes the record of an earlier end."""
+def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str, step: int) -> None:
+  """Logs what is trained, from what, and on which devices. Removes the record of an earlier end."""
   num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
   num_stages = len(plan.stages)
   data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"
-  epochs = sum(stage.num_epochs for stage in plan.stages)
-  is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
+  batch = f" of {counted(plan.train.train_batch_size, 'example', ',')}" if num_stages == 1 else ""
+  epochs, num_steps = sum(stage.num_epochs for stage in plan.stages), plan.train.num_train_steps
+  start = f"step {step}" if step else run_plan.config.init_checkpoint or "random weights"
   log(
-    f"{num_parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
-    f"{run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
-    f"{plan.strategy.num_replicas_in_sync} replica(s)"
-    f"{'' if run_plan.deterministic else ', not deterministic'}"
+    f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
+    f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
-  log(f"building the graph of the training step{', and compiling it' if is_compiled else ''}: the first step is slow")
+  is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
+  log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)
   record = files.join(results_dir, output_files.TRAINING_LOSS)
   if files.exists(record):  # the run has ended before, and its checkpoints were lost
     files.remove(record)

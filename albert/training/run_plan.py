@@ -301,7 +301,8 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
   num_warmup_steps = round(_SHORT_RUN_WARMUP_SHARE * num_train_steps)
   log(
     f"num_warmup_steps is {num_warmup_steps}, a tenth of the {num_train_steps} steps: the default, {default}, is more "
-    "than half of them"
+    "than half of them",
+    is_detail=True,
   )
   return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
 

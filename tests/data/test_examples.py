@@ -238,11 +238,6 @@ def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path, m
     make_or_read(fail_to_featurize, 3, 1)
 
 
-def read_warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
-  """Returns the lines on stderr, without the line of progress."""
-  return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("features of n: 100%")]
-
-
 # Each function returns what is left of the bytes of a file.
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
   "no bytes": lambda content: b"",
@@ -270,7 +265,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   path.write_bytes(DAMAGES[damage](undamaged))
   capsys.readouterr()
   assert make_or_read(featurize) == numbers
-  (warning,) = read_warnings(capsys)
+  (warning,) = capsys.readouterr().err.splitlines()
   assert warning.startswith(f"warning: {path}: the cached features cannot be used (")
   assert path.read_bytes() == undamaged
   assert make_or_read(fail_to_featurize) == numbers
@@ -290,7 +285,7 @@ def test_features_that_cannot_be_cached_are_a_warning(
       monkeypatch.setattr(local_files, "sync", full_disk)
     examples = make_examples(numbers, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
     assert examples.input_ids.tolist() == numbers
-    (warning,) = read_warnings(capsys)
+    (warning,) = capsys.readouterr().err.splitlines()
     assert "the features cannot be cached" in warning
     assert reason in warning
   assert not list((tmp_path / "full").iterdir())

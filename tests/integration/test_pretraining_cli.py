@@ -71,7 +71,10 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
     assert metrics["loss"] == pytest.approx(metrics["masked_lm_loss"] + metrics["sentence_order_loss"], rel=1e-6)
   printed = capsys.readouterr().out
   assert {"masked_lm_perplexity", "masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
-  assert all(f"{name} = {number:.6g}" in printed for name, number in results.items() if name != "step")
+  loss, accuracy, guess = (results[f"masked_lm_{name}"] for name in ("loss", "accuracy", "baseline_accuracy"))
+  assert f", masked_lm_loss {loss:.4g}, masked_lm_accuracy {accuracy:.4g} (guessing {guess:.4g}), " in printed
+  assert printed.startswith(f"evaluation: loss {results['loss']:.4g}, ")
+  assert printed.count("\n") == 1
   config = read_json(output_dir / "config.json")
   assert config["model"]["hidden_size"] == 24
   assert config["data"]["max_seq_length"] == 16

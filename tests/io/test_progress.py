@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+import albert
+from albert.errors import UserError
 from albert.io import progress as progress_module
-from albert.io.progress import Progress, elapsed_time
+from albert.io.progress import Progress, elapsed_time, log
 
 
 def test_plain_lines_show_percentage_rate_and_time_left(
@@ -24,22 +26,60 @@ def test_plain_lines_show_percentage_rate_and_time_left(
     progress.update(900)
     now += 100
     progress.update(1000)
-    now += 9
-    progress.update(1000)  # after two minutes there are fewer lines
+    now += 480
+    progress.update(500)
+    now += 19
+    progress.update(1000)  # after ten minutes there is a line every 20 seconds at most
     now += 1
-    progress.update(1000)
+    progress.note = "loss 0.5"
+    progress.update(500)
   assert capsys.readouterr().err.splitlines() == [
-    "writing: 25%, 1.00k of 4.00k examples in 00:20 (50 examples/s), 01:00 left",
-    "writing: 50%, 2.00k of 4.00k examples in 02:00 (16.67 examples/s), 02:00 left",
-    "writing: 100%, 4.00k of 4.00k examples in 02:10 (30.77 examples/s)",
-    "writing: 100%, 4.00k of 4.00k examples in 02:10 (30.77 examples/s)",
+    "writing: 25%, 1000 of 4000 examples in 00:20 (50 examples/s), 01:00 left",
+    "writing: 50%, 2000 of 4000 examples in 02:00 (16.67 examples/s), 02:00 left",
+    "writing: 62%, 2500 of 4000 examples in 10:00 (4.167 examples/s), 06:00 left",
+    "writing: 100%, 4000 of 4000 examples in 10:20 (6.452 examples/s), loss 0.5",
   ]
 
 
-def test_progress_of_nothing_is_100_percent(capsys: pytest.CaptureFixture[str]) -> None:
-  with Progress(0, "B", "reading"):
-    pass
-  assert capsys.readouterr().err.startswith("reading: 100%, 0 of 0B")
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_short_computation_shows_nothing(
+  is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+  with Progress(0, "B", "reading") as progress:
+    progress.update(0)
+  assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("verbosity", "shown"),
+  [
+    ("quiet", ["warning: w"]),
+    ("normal", ["a line", "warning: w", "reading: 100%, 3 of 3B in 00:10 (0.3B/s)"]),
+    ("verbose", ["a line", "a detail", "warning: w", "reading: 100%, 3 of 3B in 00:10 (0.3B/s)"]),
+  ],
+)
+def test_the_verbosity_chooses_the_lines(
+  verbosity: str, shown: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  before = albert.set_verbosity(verbosity)
+  try:
+    log("a line")
+    log("a detail", is_detail=True)
+    log("warning: w")
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    progress = Progress(3, "B", "reading")
+    now = 10.0
+    progress.update(3)
+  finally:
+    albert.set_verbosity(before)
+  assert capsys.readouterr().err.splitlines() == shown
+
+
+def test_an_unknown_verbosity_is_refused() -> None:
+  with pytest.raises(UserError, match="verbosity is 'loud': give 'quiet', 'normal', 'verbose'"):
+    albert.set_verbosity("loud")
 
 
 def test_elapsed_time_is_shown_until_the_computation_ends(
@@ -57,6 +97,7 @@ def test_elapsed_time_is_shown_until_the_computation_ends(
 
 def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+  monkeypatch.setattr(progress_module, "_SECONDS_BEFORE_BAR", 0.0)
   with Progress(10, "B", "reading") as progress:
     progress.update(10)
-  assert re.search(r"reading: 100%\|.*10\.0/10\.0", capsys.readouterr().err)
+  assert re.search(r"reading: 100%\|.*10/10", capsys.readouterr().err)

@@ -189,7 +189,6 @@ def test_the_page_does_not_replace_other_files(tmp_path: Path):
     (run, "is a directory"),
     (tmp_path / "pipe", "is a pipe, not a file"),
     ("/dev/null", "is a device, not a file"),
-    ("", "is empty"),
   ]:
     with pytest.raises(UserError, match=message):
       _check_output_file(str(path))

@@ -144,6 +144,8 @@ def test_the_command_takes_flags_and_directories_in_any_order(tmp_path: Path):
   assert (process.returncode, process.stdout) == (0, f"wrote {output} (2 runs)\n"), process.stderr
   assert "<title>Two</title>" in output.read_text(encoding="utf-8")
   assert "tensorflow" not in modules
+  process, _ = run_fresh(command_code(["-m", "albert.report", runs[0]]), tmp_path)
+  assert process.stdout == f"wrote {runs[0]}/report.html (1 run)\n"
   process, modules = run_fresh(command_code(["-m", "albert.report", str(tmp_path / "nowhere")]), tmp_path)
   assert process.returncode == 2
   assert process.stderr == f"error: {tmp_path / 'nowhere'}: no such directory: give the --output_dir of a run\n"

@@ -117,8 +117,8 @@ def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_pa
   assert settings.run_config().train.eval_every_steps == 100  # as in this recipe
   settings = settings_of_run("recorded", "classifier", recipe="glue_cola")
   assert settings.run_config().train.eval_every_steps == 500
-  settings = settings_of_run("without", "squad", recipe="none")
-  assert settings.run_config().train.save_checkpoints_steps == 5000
+  settings = settings_of_run("without", "classifier", recipe="none")
+  assert settings.run_config().train.eval_every_steps == 0
   # The file of the recipe does not exist any more.
   settings = settings_of_run("gone", "classifier", recipe="/gone.json")
   assert settings.run_config().recipe == "/gone.json"

@@ -22,9 +22,10 @@ from albert.estimator import Estimator
 from albert.io import progress
 from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
+from albert.runs.logs import read_metrics
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
-from albert.training.loop import Trainer
+from albert.training.loop import Pace, Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
@@ -96,7 +97,9 @@ def test_gradient_accumulation_changes_only_the_rounding(input_file, tmp_path):
 
 
 @pytest.mark.usefixtures("eager_steps")
-def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(input_file, tmp_path, monkeypatch, capsys):
+def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(
+  input_file, tmp_path, monkeypatch, verbose, capsys
+):
   """Only the kernels, which may round differently, are not the same then."""
   seen: list[tuple[int, np.ndarray]] = []  # the step and the ids of each batch
   replica_step = Trainer.replica_step
@@ -124,7 +127,7 @@ def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(input_
   for (_, ids), (_, resumed_ids) in zip(whole, seen, strict=True):
     np.testing.assert_array_equal(resumed_ids, ids)
   assert largest_difference(weights, resumed_weights) < 2e-5
-  assert "1 replica(s), not deterministic" in capsys.readouterr().err
+  assert "deterministic: False" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
@@ -173,12 +176,12 @@ def test_a_time_limit_needs_a_number_of_warmup_steps(tmp_path):
 
 
 @pytest.mark.slow
-def test_xla_changes_only_the_rounding(input_file, tmp_path, capsys):
+def test_xla_changes_only_the_rounding(input_file, tmp_path, verbose, capsys):
   model = dataclasses.replace(MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)  # with the same masks
   weights_without_xla = train(input_file, tmp_path / "auto", model=model)  # "auto" means no XLA on a CPU
-  assert "float32, without XLA, 1 replica(s)" in capsys.readouterr().err
+  assert "compiled by XLA: False" in capsys.readouterr().err
   weights_with_xla = train(input_file, tmp_path / "xla", model=model, jit_compile="true")
-  assert "float32, with XLA, 1 replica(s)" in capsys.readouterr().err
+  assert "compiled by XLA: True" in capsys.readouterr().err
   assert 0 < largest_difference(weights_without_xla, weights_with_xla) < 2e-5
 
 
@@ -407,13 +410,35 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   assert results["sentence_order_baseline_accuracy"] == 0.5
 
 
-def test_a_long_first_step_and_a_long_evaluation_show_that_they_go_on(input_file, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**6])
+@pytest.mark.parametrize("seconds_per_step", [0.001, 0.5, 30.0])
+def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_killed(num_steps, seconds_per_step):
+  pace, step, saved_step, num_lines, most_unsaved = Pace(TrainConfig(num_train_steps=num_steps), None), 0, 0, 0, 0
+  while (step := pace.next_stop(step)) < num_steps:
+    num_lines += pace.is_log_due(step)
+    most_unsaved = max(most_unsaved, step - saved_step)
+    if pace.is_save_due(step, step - saved_step, seconds_per_step):
+      saved_step = step
+  most_unsaved = max(most_unsaved, num_steps - saved_step)
+  assert min(num_steps, 25) <= num_lines + 1 <= 50  # the last step is always logged
+  assert most_unsaved * seconds_per_step <= max(120, num_steps * seconds_per_step / 10)
+
+
+def test_the_points_of_a_run_do_not_change_its_weights(input_file, tmp_path, default_weights):
+  options: dict[str, Any] = {"log_every_steps": 0, "save_checkpoints_steps": 0}
+  assert_equal_bits(train(input_file, tmp_path, **options), default_weights)
+  assert [line["step"] for line in read_metrics(str(tmp_path))] == [1, 2, 3, 4, 5, 6]
+  assert checkpoint_steps(tmp_path) == [6]
+
+
+def test_a_long_first_step_and_a_long_evaluation_show_that_they_go_on(
+  input_file, tmp_path, monkeypatch, verbose, capsys
+):
   monkeypatch.setattr(progress, "_FIRST_INTERVAL", 0.02)
   task = PretrainingTask(MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   train_config = TrainConfig(train_batch_size=8, num_train_steps=2, eval_every_steps=2)
   optimizer = OptimizerConfig(num_warmup_steps=1, learning_rate=0.01)
   Estimator(task, RunConfig(output_dir=str(tmp_path / "run"), optimizer=optimizer, train=train_config)).train()
   lines = capsys.readouterr().err.splitlines()
-  assert len([line for line in lines if re.fullmatch(r"first step: \d\d:\d\d", line)]) > 1
+  assert len([line for line in lines if re.fullmatch(r"building the graph of the first step: \d\d:\d\d", line)]) > 1
   assert len([line for line in lines if re.fullmatch(r"step 2: evaluating: \d\d:\d\d", line)]) > 1
-  assert len([line for line in lines if re.fullmatch(r"the first step took \d+\.\d seconds", line)]) == 1

@@ -142,7 +142,9 @@ def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
   assert resolve_train_steps(TrainConfig(num_train_steps=9, train_batch_size=4), 10) == 9
 
 
-def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(
+  verbose: None, capsys: pytest.CaptureFixture[str]
+) -> None:
   optimizer = OptimizerConfig(num_warmup_steps=1256)
   assert run_plan.resolve_warmup(optimizer, 2512, is_default=True) == optimizer  # exactly half of the steps
   assert run_plan.resolve_warmup(optimizer, 10, is_default=False) == optimizer  # make_schedule refuses it

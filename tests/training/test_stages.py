@@ -255,7 +255,7 @@ def test_with_shared_layers_training_uses_the_layers_of_the_stage_and_evaluation
 def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
   # 3 steps with batches of 4 from 40 examples are 0.3 epochs. With batches from 80 examples, 3 steps of 8 are 0.3 and
   # 2 steps of 16 are 0.4.
-  assert "3 stages, 8 steps (1.00 epochs)" in uninterrupted.log
+  assert "training on 3 stages: 8 steps (1 epoch) from random weights; " in uninterrupted.log
   assert (
     "stage 1 of 3: steps 1 to 3, 1 layer, batches of 4, sequences of 12 tokens, 40 examples in 2 shards (0.30 epochs)"
     in uninterrupted.log

@@ -252,12 +252,12 @@ class TextData(FinetuningData):
   def _log_training(self) -> None:
     spec, config = self.spec, self.config
     for split, description in self.summaries().items():
-      log(summary_line(split, description))
+      log(summary_line(split, description), is_detail=True)
     if spec.name == CUSTOM and DEV in self._rows:
       warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
-      log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}")
+      log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}", is_detail=True)
     if spec.name == CUSTOM and not spec.label_separator:
       warn_of_combined_label(self.source_names(TRAIN), spec.labels)
 

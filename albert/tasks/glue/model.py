@@ -178,7 +178,7 @@ class TextTask(Task):
       results.write_class_scores(directory, split, split_predictions)
     if self.spec.positive_metrics:
       label = self.spec.labels[self.spec.positive_class]
-      log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)")
+      log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)", is_detail=True)
     results.draw_pictures(directory, split, split_predictions)
 
   def read_run(self, output_dir: str) -> None:

@@ -70,7 +70,7 @@ def test_the_python_api_takes_weights_by_label() -> None:
 
 
 def test_the_training_loss_is_the_mean_weighted_by_class(
-  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  make_task: MakeTask, tmp_path: Path, verbose: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
   path = tmp_path / "train.tsv"
   path.write_text("text\tlabel\na good one\tyes\na bad one\tno\nso so\tno\nwell\tno\n")

@@ -88,7 +88,7 @@ def test_nothing_is_held_out_if_the_task_gets_a_development_set(task: TextTask) 
 
 
 def test_the_log_and_the_summary_count_the_rows_of_each_label(
-  task: TextTask, train_file: str, capsys: pytest.CaptureFixture[str]
+  task: TextTask, train_file: str, verbose: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
   task.check_inputs(train=True, evaluate=True, predict=False)
   task.check_inputs(train=True, evaluate=False, predict=False)  # says nothing again
