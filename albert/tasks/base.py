@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -272,6 +272,19 @@ class Task(abc.ABC):
 
     Returns: a model with a method `named_weights()`, which maps the weights' names in checkpoints to the variables.
     """
+
+  def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:
+    """Returns what a checkpoint holds of a model by name: its weights, and other variables that its output needs."""
+    return dict(model.named_weights())
+
+  def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
+    """Prepares the initial weights of a new run for its training data.
+
+    Args:
+      model: the model with these weights.
+      newly_initialized: the names of the weights that do not come from --init_checkpoint.
+    """
+    del model, newly_initialized
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads and checks all files that a command needs, so that a bad file is reported before hours of training.

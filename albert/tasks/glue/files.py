@@ -253,6 +253,11 @@ class TextData(FinetuningData):
     spec, config = self.spec, self.config
     for split, description in self.summaries().items():
       log(summary_line(split, description))
+    if spec.is_regression and not np.ptp(self._rows[TRAIN].labels):
+      number = self._rows[TRAIN].labels[0]
+      log(
+        f"warning: {self.source_names(TRAIN)}: all labels are {number:g}, so there is nothing to learn from the texts"
+      )
     if spec.name == CUSTOM and DEV in self._rows:
       warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
     if config.class_weights:
@@ -450,6 +455,12 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
     f"warning: {dev.table.name}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.name}, too: "
     f"{', '.join(shown)}{more}: the results will be better than on new texts"
   )
+
+
+def label_scale(numbers: np.ndarray) -> tuple[float, float]:
+  """Returns the deviation of the labels of a regression, or 1 if all are the same, and their mean."""
+  deviation = np.std(numbers, dtype=np.float64) if np.ptp(numbers) else 1.0
+  return float(deviation), float(np.mean(numbers, dtype=np.float64))
 
 
 def summary(rows: TextRows, spec: TaskSpec) -> dict[str, Any]:
