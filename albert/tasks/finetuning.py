@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from albert.config.model import ModelConfig
@@ -73,6 +73,11 @@ class FinetuningData(abc.ABC):
   @abc.abstractmethod
   def read_split(self, split: str) -> Any:
     """Reads the rows of a split from `sources`: N rows, which can be sliced. Raises UserError for a bad row."""
+
+  def texts_of(self, rows: Any) -> Iterable[str]:
+    """Returns the texts of some rows, so that warnings can name characters that the vocabulary lacks."""
+    del rows
+    return ()
 
   def find_labels(self) -> None:
     """Finds the labels in the training file, if the task needs them and no flag gives them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,6 +215,9 @@ class TextData(FinetuningData):
       "labels": format_labels(self.spec.labels),
       "multi_label": self.config.multi_label,
     }
+
+  def texts_of(self, rows: TextRows) -> Iterable[str]:
+    return itertools.chain.from_iterable(rows.texts)
 
   def read_split(self, split: str) -> TextRows:
     """Reads the rows of a split. With --eval_share, this reads the training and the development set."""

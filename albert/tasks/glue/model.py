@@ -75,6 +75,7 @@ class TextTask(Task):
       settings = {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     elif config.formulation == RANKING:
       featurizer = features.RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
+    is_single_text = len(spec.formats()[0].texts) == 1
     self._has_several_sequences = self._reads_windows or config.formulation == RANKING
     self.sets = ExampleSets(
       self.name,
@@ -82,6 +83,7 @@ class TextTask(Task):
       featurizer,
       model_config,
       settings=settings,
+      cut_remedy="--long_texts=windows reads all tokens" if is_single_text else "",
       multiple_choice=self._has_several_sequences,
       numbers_vary=self._reads_windows,
     )
