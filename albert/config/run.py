@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -15,7 +16,7 @@ import msgspec
 
 from albert.config import base
 from albert.config.base import Config, option
-from albert.config.command_flags import MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value
@@ -446,6 +447,26 @@ def training_addresses(train: TrainConfig) -> list[str]:
 def stage_name(index: int, num_stages: int) -> str:
   """Returns the name of a stage in messages, such as "stage 1 of 2" for index 0."""
   return f"stage {index + 1} of {num_stages}"
+
+
+def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
+  """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
+
+  Args:
+    train: the training settings.
+    num_examples: number of examples of an epoch; with several stages, its mean over all steps (see _epochs_per_step).
+  Raises:
+    UserError: the number of epochs gives more than 2^31 - 1 steps.
+  """
+  if not train.num_train_epochs:
+    return train.num_train_steps
+  steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
+  if steps > INT32_MAX:
+    raise UserError(
+      f"num_train_epochs={train.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
+      f"epochs (at most {INT32_MAX} steps)"
+    )
+  return steps
 
 
 def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple[int, int]]:

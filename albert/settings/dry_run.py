@@ -6,16 +6,21 @@ Needs no TensorFlow.
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
+from albert.config.run import resolve_train_steps
 from albert.errors import UserError
 from albert.io.progress import log
+from albert.io.text import counted
 from albert.settings.resolve import ResolvedSettings
 from albert.settings.tpu_memory import MemoryCheck, parse_slice, read_table
+from albert.tasks.finetuning import FinetuningData
 from albert.tasks.pretraining import files as pretraining_files
 from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.splits import TRAIN
 from albert.weights.names import encoder_shapes, num_parameters
 
 
@@ -28,17 +33,25 @@ def print_plan(resolved: ResolvedSettings) -> None:
     UserError: a flag or a file cannot be used, or the training step does not fit the TPU of --chip.
   """
   config = resolved.config
+  data = None
   if config.has_action or not config.chip:
-    resolved.read_inputs()
-  for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
+    data = resolved.read_inputs()
+    if not (config.do_train or config.init_checkpoint or resolved.settings.existing_run):
+      raise UserError(f"--output_dir={config.output_dir}: holds no run: train first, or give --init_checkpoint")
+  for line in (*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)):
     print(line)
   if config.chip:
     print(_describe_memory(resolved))
   log("--dry_run: nothing was trained, and nothing was written")
 
 
-def _describe_plan(resolved: ResolvedSettings) -> list[str]:
-  """Returns a line about the model, and one for each action of the command."""
+def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
+  """Returns a line about the model, and one for each action of the command.
+
+  Args:
+    resolved: the settings.
+    data: what `read_inputs` returned; None if nothing was read.
+  """
   config, model = resolved.config, resolved.model_config
   parameters = num_parameters(encoder_shapes(model))
   lines = [
@@ -48,6 +61,10 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
   train = config.train
   if config.do_train:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
+    if isinstance(data, FinetuningData):
+      num_rows = len(data.rows(TRAIN))
+      steps = counted(resolve_train_steps(train, num_rows), "step", ",")
+      amount += f" of {counted(num_rows, 'row', ',')}, {'' if data.rows_are_examples else 'at least '}{steps},"
     start = config.init_checkpoint or "random weights"
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"

@@ -40,8 +40,10 @@ class FinetuningData(abc.ABC):
   Attributes:
     config: the task's flags. A subclass may add settings that it finds in the files, such as the labels.
     evaluation_splits: the splits to evaluate on.
+    rows_are_examples: whether each row is one example; otherwise each of its windows is one.
   """
 
+  rows_are_examples = True
   evaluation_splits: Sequence[str] = (DEV,)
 
   def __init__(self, config: FinetuningConfig):

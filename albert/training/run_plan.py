@@ -7,7 +7,6 @@ RunPlan and a TrainingPlan hold the final values. They are frozen; all other cod
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert.config.command_flags import INT32_MAX
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, stage_name, steps_of_stages
+from albert.config.run import (
+  OptimizerConfig,
+  RunConfig,
+  TrainConfig,
+  resolve_train_steps,
+  stage_name,
+  steps_of_stages,
+)
 from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
@@ -284,26 +289,6 @@ def resolve_input_parts(input_parts: int, hosts: int) -> int:
   if input_parts % hosts:
     raise UserError(f"--input_parts={input_parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
   return input_parts or hosts
-
-
-def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
-  """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
-
-  Args:
-    train: the training settings.
-    num_examples: number of examples of an epoch; with several stages, its mean over all steps (see _epochs_per_step).
-  Raises:
-    UserError: the number of epochs gives more than 2^31 - 1 steps.
-  """
-  if not train.num_train_epochs:
-    return train.num_train_steps
-  steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
-  if steps > INT32_MAX:
-    raise UserError(
-      f"num_train_epochs={train.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
-      f"epochs (at most {INT32_MAX} steps)"
-    )
-  return steps
 
 
 def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_default: bool) -> OptimizerConfig:

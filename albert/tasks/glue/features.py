@@ -60,8 +60,10 @@ class TextFeaturizer:
     """
     tokenizer = load_tokenizer(self.tokenizer_config)
     encoded = list(map(tokenizer.encode_batch_flat, texts))
-    pack = pack_single if len(encoded) == 1 else pack_pair
-    ids, lengths = pack(*encoded, self.max_seq_length, tokenizer.special_ids)
+    if len(encoded) == 1:
+      ids, lengths = pack_single(encoded[0], self.max_seq_length, tokenizer.special_ids)
+    else:
+      ids, lengths = pack_pair(encoded[0], encoded[1], self.max_seq_length, tokenizer.special_ids)
     num_tokens = sum(np.diff(offsets) for _, offsets in encoded)
     num_special = 1 + len(encoded)  # [CLS], and [SEP] after each text
     return ids, lengths, (num_tokens + num_special - lengths).astype(np.int32)

@@ -66,6 +66,7 @@ class SquadQuestion:
 class SquadData(FinetuningData):
   """The questions of each split."""
 
+  rows_are_examples = False
   config: SquadConfig
 
   def find(self, split: str) -> Sequence[str]:

@@ -117,6 +117,7 @@ class TaggingData(FinetuningData):
     tags: the tags of these types, in the order of the model's logits.
   """
 
+  rows_are_examples = False
   config: TaggingConfig
 
   def __init__(self, config: TaggingConfig):

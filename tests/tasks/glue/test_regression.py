@@ -24,9 +24,9 @@ def priced(spm_model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Es
   for number in range(16):
     words = [word for bit, word in enumerate(values) if number >> bit & 1]
     rows.append((" ".join(["the", *words]), 250_000 + sum(values[word] for word in words)))
-  without_dropout = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
-  changes = {"vocab_size": Tokenizer(spm_model).vocab_size, "initializer_range": 0.3}
-  model = dataclasses.replace(TINY_MODEL, **changes, **dict.fromkeys(without_dropout, 0.0))
+  changes: dict[str, Any] = {"vocab_size": Tokenizer(spm_model).vocab_size, "initializer_range": 0.3}
+  changes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.0}
+  model = dataclasses.replace(TINY_MODEL, **changes)
   settings: dict[str, Any] = {"model": model, "spm_model_file": spm_model, "from_scratch": True, "max_seq_length": 32}
   settings |= {"num_train_steps": 100, "train_batch_size": 16, "learning_rate": 0.003, "clip_norm": 0.0}
   task = tasks.Regression(train=rows, eval=rows, text="text", label="price")
