@@ -26,7 +26,6 @@ import numpy as np
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.io.progress import Progress
-from albert.io.text import counted
 from albert.io.workers import Workers
 from albert.tokenization.packing import is_second_segment
 from albert.tokenization.vocabulary import PAD_ID
@@ -216,11 +215,8 @@ def cut_warnings(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -
   num_cut, num_tokens = np.count_nonzero(cut_tokens), cut_tokens.sum(dtype=np.int64)
   if not num_cut:
     return []
-  are = "is" if num_cut == 1 else "are"
-  return [
-    f"warning: {source}: {num_cut:,} of {counted(len(cut_tokens), 'text', ',')} {are} longer than {limit}, and "
-    f"{counted(num_tokens, 'token', ',')} {'is' if num_tokens == 1 else 'are'} cut off: {remedy}"
-  ]
+  share = f"{num_cut:,} of {len(cut_tokens):,}"
+  return [f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"]
 
 
 def make_examples(

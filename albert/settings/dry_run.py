@@ -11,7 +11,6 @@ from typing import Any
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
-from albert.config.run import resolve_train_steps
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.io.text import counted
@@ -63,7 +62,7 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
     if isinstance(data, FinetuningData):
       num_rows = len(data.rows(TRAIN))
-      steps = counted(resolve_train_steps(train, num_rows), "step", ",")
+      steps = counted(train.num_steps(num_rows), "step", ",")
       amount += f" of {counted(num_rows, 'row', ',')}, {'' if data.rows_are_examples else 'at least '}{steps},"
     start = config.init_checkpoint or "random weights"
     lines.append(

@@ -83,7 +83,7 @@ class TextTask(Task):
       featurizer,
       model_config,
       settings=settings,
-      cut_remedy="--long_texts=windows reads all tokens" if is_single_text else "",
+      cut_remedy="--long_texts=windows reads them in windows" if is_single_text else "",
       multiple_choice=self._has_several_sequences,
       numbers_vary=self._reads_windows,
     )

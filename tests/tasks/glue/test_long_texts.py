@@ -72,8 +72,8 @@ def test_the_tokens_that_do_not_fit_are_counted(
   source = f"{task.config.train_file} (train)"
   assert capsys.readouterr().err.splitlines()[-2:] == [
     f"{source}: {len(texts)} texts in {num_windows} windows",
-    f"warning: {source}: {np.count_nonzero(num_cut)} of {len(texts)} texts are longer than {MAX_WINDOWS} windows, "
-    f"and {num_cut.sum():,} tokens are cut off: --max_windows={needed} reads all tokens",
+    f"warning: {source}: texts longer than {MAX_WINDOWS} windows: {np.count_nonzero(num_cut)} of {len(texts)}, "
+    f"{num_cut.sum():,} tokens are cut off: --max_windows={needed} reads all tokens",
   ]
   make_windowed_task(max_windows=needed).sets.examples("dev")
   assert "cut off" not in capsys.readouterr().err
@@ -82,8 +82,8 @@ def test_the_tokens_that_do_not_fit_are_counted(
 @pytest.mark.parametrize(
   ("length", "remedy"),
   [
-    (20, "--max_seq_length=64 keeps more of them and --long_texts=windows reads all tokens"),
-    (64, "--long_texts=windows reads all tokens"),
+    (20, "--max_seq_length=64 keeps more of them and --long_texts=windows reads them in windows"),
+    (64, "--long_texts=windows reads them in windows"),
   ],
 )
 def test_a_text_that_is_cut_gives_a_warning(
@@ -95,7 +95,7 @@ def test_a_text_that_is_cut_gives_a_warning(
   num_tokens = task.data.tokenizer.encode_batch_flat(["river " * 99])[0].size
   task.sets.examples("train")
   assert capsys.readouterr().err.splitlines()[-1] == (
-    f"warning: {path} (train): 1 of 2 texts is longer than max_seq_length={length}, and {num_tokens + 2 - length} "
+    f"warning: {path} (train): texts longer than max_seq_length={length}: 1 of 2, {num_tokens + 2 - length} "
     f"tokens are cut off: {remedy}"
   )
 
