@@ -26,11 +26,12 @@ from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
-from data_prep import text_checks
+from albert.tokenization.tokenizer import unknown_warnings
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, OpenPool
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
+from data_prep.text_checks import UNKNOWN_REMEDY
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
@@ -108,7 +109,7 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
   )
   if manifest.unknown_share is not None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
-    for warning in text_checks.unknown_warnings(output_dir, manifest.unknown_share):
+    for warning in unknown_warnings(output_dir, manifest.unknown_share, remedy=UNKNOWN_REMEDY):
       log(warning)
   if 2 * manifest.num_dropped_documents > manifest.num_documents:
     log(

@@ -10,22 +10,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-
-import numpy as np
+from collections.abc import Iterable
 
 from albert.errors import UserError
 from albert.io import json_values
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, unknown_share, unknown_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
-# held-out text of `make demo`.
-_MAX_UNKNOWN_SHARE = 0.01
-_MAX_SHOWN_CHARACTERS = 5
 _MAX_SHOWN_LINE_LENGTH = 40
+#: The end of a warning that many tokens are <unk>.
+UNKNOWN_REMEDY = (
+  "train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), or give text in "
+  "the language of the vocabulary"
+)
 
 # First bytes of a file, the name of their format, and the remedy.
 _KNOWN_FORMATS = (
@@ -136,31 +134,8 @@ def _shell_command(path: str, stdin_to_stdout: str, output: str = "text.txt") ->
 def sample_warnings(samples: list[list[str]], tokenizer: Tokenizer) -> list[str]:
   """Returns a warning if many tokens of the sampled lines are <unk>, with the most frequent of their characters."""
   lines = list(itertools.chain.from_iterable(samples))
-  ids, _ = tokenizer.encode_batch_flat(lines)
-  share = np.count_nonzero(ids == tokenizer.special_ids.unk) / max(ids.size, 1)
-  frequencies = Counter(tokenizer.normalize("".join(lines)))
-  known_characters = set("".join(tokenizer.pieces)) | {" "}
-  unknown_characters = [
-    character
-    for character, _ in frequencies.most_common()
-    if character not in known_characters and tokenizer.special_ids.unk in tokenizer.encode(character)
-  ]
-  return unknown_warnings("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
-
-
-def unknown_warnings(source: str, share: float, characters: Sequence[str] = ()) -> list[str]:
-  """Returns a warning if more than 1% of the tokens of a text or directory are <unk>.
-
-  `characters` are some characters of the text that are not in the vocabulary.
-  """
-  if share <= _MAX_UNKNOWN_SHARE:
-    return []
-  examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
-  return [
-    f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
-    f"{examples}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
-    "or give text in the language of the vocabulary"
-  ]
+  share = unknown_share(tokenizer, tokenizer.encode_batch_flat(lines)[0])
+  return unknown_warnings("a sample of the text", share, tokenizer, lines, UNKNOWN_REMEDY)
 
 
 def few_sentences_warnings(num_sentences: int, num_documents: int, source: str, remedy: str) -> list[str]:

@@ -249,6 +249,24 @@ class TrainConfig(Config):
     if self.tpu and self.distribution_strategy not in ("auto", "tpu"):
       raise UserError(f"--tpu={self.tpu} needs --distribution_strategy=tpu, got {self.distribution_strategy!r}")
 
+  def num_steps(self, num_examples: float) -> int:
+    """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
+
+    Args:
+      num_examples: number of examples of an epoch; with several stages, its mean over all steps.
+    Raises:
+      UserError: the number of epochs gives more than 2^31 - 1 steps.
+    """
+    if not self.num_train_epochs:
+      return self.num_train_steps
+    steps = max(1, math.ceil(self.num_train_epochs * num_examples / self.train_batch_size))
+    if steps > INT32_MAX:
+      raise UserError(
+        f"num_train_epochs={self.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
+        f"epochs (at most {INT32_MAX} steps)"
+      )
+    return steps
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(Config):
@@ -476,26 +494,6 @@ def training_addresses(train: TrainConfig) -> list[str]:
       "variable TF_CONFIG; it is not set"
     )
   return addresses
-
-
-def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
-  """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
-
-  Args:
-    train: the training settings.
-    num_examples: number of examples of an epoch; with several stages, its mean over all steps.
-  Raises:
-    UserError: the number of epochs gives more than 2^31 - 1 steps.
-  """
-  if not train.num_train_epochs:
-    return train.num_train_steps
-  steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
-  if steps > INT32_MAX:
-    raise UserError(
-      f"num_train_epochs={train.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
-      f"epochs (at most {INT32_MAX} steps)"
-    )
-  return steps
 
 
 def stage_name(index: int, num_stages: int) -> str:

@@ -32,7 +32,7 @@ from albert.tokenization.vocabulary import PAD_ID
 # Prefixes of the names of labels and of token features in a file.
 _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Increase this number if a change of the code makes other examples for the same key.
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 # A file ends in the SHA-256 of the bytes before. The checksums of an .npz file do not cover all of its bytes.
 _HASH_BYTES = 32
 # Number of raw examples that a worker process gets at a time.
@@ -58,6 +58,7 @@ class TokenizedExamples:
     sequence_counts: int32 [N], number of sequences of each example.
     labels: name -> int32 or float32 [N], or [N, C] for examples with several labels.
     token_features: name -> int32 [T], further values for each token, such as its offset in the text.
+    cut_tokens: int32 [N], tokens that each example lacks because it was too long; [0] if none is cut.
 
   Raises:
     ValueError: the lengths of the arrays do not agree, or an example or a sequence is empty.
@@ -68,6 +69,7 @@ class TokenizedExamples:
   sequence_counts: np.ndarray
   labels: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   token_features: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  cut_tokens: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
 
   def __post_init__(self) -> None:
     if len(self.input_ids) != self.sequence_lengths.sum() or len(self.sequence_lengths) != self.sequence_counts.sum():
@@ -163,6 +165,7 @@ class TokenizedExamples:
       "input_ids": self.input_ids,
       "sequence_lengths": self.sequence_lengths,
       "sequence_counts": self.sequence_counts,
+      "cut_tokens": self.cut_tokens,
       **{_LABEL_PREFIX + name: values for name, values in self.labels.items()},
       **{_TOKEN_PREFIX + name: values for name, values in self.token_features.items()},
     }
@@ -180,6 +183,7 @@ class TokenizedExamples:
       arrays["sequence_counts"],
       labels=with_prefix(_LABEL_PREFIX),
       token_features=with_prefix(_TOKEN_PREFIX),
+      cut_tokens=arrays["cut_tokens"],
     )
 
 
@@ -201,7 +205,17 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
     np.concatenate([part.sequence_counts for part in parts]),
     {name: np.concatenate([part.labels[name] for part in parts]) for name in label_names},
     {name: np.concatenate([part.token_features[name] for part in parts]) for name in feature_names},
+    np.concatenate([part.cut_tokens for part in parts]),
   )
+
+
+def cut_warnings(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> list[str]:
+  """Returns a warning if texts are longer than a limit. `cut_tokens`: the tokens that each of them loses, int [N]."""
+  num_cut, num_tokens = np.count_nonzero(cut_tokens), cut_tokens.sum(dtype=np.int64)
+  if not num_cut:
+    return []
+  share = f"{num_cut:,} of {len(cut_tokens):,}"
+  return [f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"]
 
 
 def make_examples(

@@ -258,7 +258,8 @@ def field_text(value: Any, location: str, name: str, separator: str | None = Non
       if separator in text:
         raise UserError(f"{location}: {name} {format_value(text)} contains the separator of labels, {separator!r}")
     return separator.join(texts)
-  raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}")
+  remedy = ": give --multi_label if it lists labels" if isinstance(value, list) else ""
+  raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}{remedy}")
 
 
 def import_pyarrow(path: str) -> Any:

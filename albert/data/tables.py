@@ -7,11 +7,14 @@ characters, because GLUE's files contain unpaired quotes.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
 import dataclasses
 import io
 import math
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -101,12 +104,11 @@ class Table(Rows):
     values = self.non_empty_texts(name)
     numbers = np.empty(len(values), np.float32)
     for row, value in enumerate(values):
-      try:
-        number = float(value)
-      except ValueError:
-        number = math.nan
+      number = parse_number(value)
       if math.isnan(number):
-        raise UserError(f"{self.location(row)}: {name} {format_value(value.strip())} is not a number")
+        raise UserError(
+          f"{self.location(row)}: {name} {format_value(value.strip())} is not a number: write it like -1234.5 or 1e-3"
+        )
       if not math.isfinite(as_float32(number * number)):  # the loss of a regression squares it
         raise UserError(
           f"{self.location(row)}: {name} {format_value(value.strip())} is too large: its square overflows float32"
@@ -129,16 +131,29 @@ class Table(Rows):
     Raises:
       UserError: a field is not one of the labels. The message names its line.
     """
-    index_of_label = {label: index for index, label in enumerate(labels)}
+    index_of_label = {label_name(label): index for index, label in enumerate(labels)}
     indices = np.empty(len(self), np.int32)
     for row, value in enumerate(self.non_empty_texts(name)):
-      index = index_of_label.get(value.strip())
+      index = index_of_label.get(label_name(value))
       if index is None:
         raise UserError(
           f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {join_names(labels)}"
         )
       indices[row] = index
     return indices
+
+
+def parse_number(text: str) -> float:
+  """Returns the number that a text is, or NaN. float accepts 1_000 and the digits of all scripts; these are refused."""
+  try:
+    return float(text) if text.isascii() and "_" not in text else math.nan
+  except ValueError:
+    return math.nan
+
+
+def label_name(text: str) -> str:
+  """Returns the label in a field: without whitespace at its ends, and with composed characters (NFC)."""
+  return unicodedata.normalize("NFC", text.strip())
 
 
 def check_name(location: str, column: str, value: str) -> None:
@@ -157,8 +172,12 @@ def check_name(location: str, column: str, value: str) -> None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-  """Returns the labels in a field, without whitespace at their ends. An empty field has none."""
-  return [label.strip() for label in text.split(separator) if label.strip()]
+  """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
+  if text.startswith("["):
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+      if isinstance(values := ast.literal_eval(text), list):
+        return [label_name(str(value)) for value in values]
+  return [label_name(label) for label in text.split(separator) if label.strip()]
 
 
 def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[str] = ()) -> list[list[str]]:
@@ -202,7 +221,7 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   Raises:
     UserError: a label is not one of the task's, or see rows_of_labels. The message names its line.
   """
-  index_of_label = {label: index for index, label in enumerate(labels)}
+  index_of_label = {label_name(label): index for index, label in enumerate(labels)}
   matrix = np.zeros([len(table), len(labels)], np.int32)
   for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, labels)):
     for label in labels_of_row:
@@ -272,6 +291,8 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
     header = next(([field.strip() for field in fields] for _, fields in rows), None)
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
+  if len(header) == 1 and names[0] not in header:
+    _refuse_other_separator(path, header[0], names)
   check_columns(f"{path}, line 1", header, names)
   columns: dict[str, list[str]] = {name: [] for name in names}
   # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.
@@ -295,6 +316,19 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
   return Table(path, columns, line_numbers, "line", [number for number, _ in damaged_rows])
+
+
+def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
+  """Raises UserError if the first line of a file names the columns between other separators than those expected."""
+  for separator, extension in {",": ".csv", "\t": ".tsv", ";": "", "|": ""}.items():
+    if {*names} <= {field.strip() for field in line.split(separator)}:
+      expected = "commas" if _is_csv(path) else "tabs"
+      remedy = (
+        f"rename it to {extension}"
+        if extension
+        else f"save it with {expected} (in pandas: sep={separator!r} to read it)"
+      )
+      raise UserError(f"{path}, line 1: its columns are separated by {separator!r} instead of {expected}: {remedy}")
 
 
 def _extension(path: str) -> str:

@@ -106,12 +106,12 @@ def main() -> None:
     batch_size=values.batch_size,
   )
   log(f"embeddings from {weights.path}")
-  _write(texts, encoder, values.output_file)
+  _write(texts, values.input_file, encoder, values.output_file)
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 
 
-def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
-  """Writes the embeddings of the texts to a file, chunk by chunk."""
+def _write(texts: InputTexts, source: str, encoder: TextEncoder, path: str) -> None:
+  """Writes the embeddings of the texts of a file to another, chunk by chunk."""
   num_empty = 0
   with (
     write_vectors(path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers) as write,
@@ -121,6 +121,7 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
       ids, chunk_texts = zip(*chunk, strict=True)
       num_empty += sum(not text or text.isspace() for text in chunk_texts)
       write(ids, encoder.encode(chunk_texts, progress.update))
+  encoder.log_warnings(source, "--max_seq_length")
   if num_empty:
     print(
       f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",

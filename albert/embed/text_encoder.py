@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import tensorflow as tf
 
+from albert.data.examples import cut_warnings
 from albert.errors import UserError
 from albert.io.files import AnyPath
+from albert.io.progress import log
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
-from albert.tokenization.tokenizer import Tokenizer, check_texts
+from albert.tokenization.tokenizer import Tokenizer, check_texts, unknown_share, unknown_warnings
 from albert.weights.initial_weights import open_pretrained
 from albert.weights.names import NO_POOLER
 
@@ -23,6 +25,8 @@ POOLINGS = MEAN, POOLED = "mean", "pooled"
 # More batches than this are computed with a traced graph. Tracing albert_base takes as long as about this many batches,
 # and a graph, whose operations TensorFlow fuses, needs a quarter less time for a batch.
 _MAX_UNTRACED_BATCHES = 8
+# Texts of a call whose characters are counted if many tokens are unknown.
+_NUM_SAMPLES = 100
 
 
 def encode(
@@ -63,9 +67,12 @@ def encode(
     >>> print(vectors.shape[0], vectors.dtype)
     2 float32
   """
-  return TextEncoder(
+  text_encoder = TextEncoder(
     encoder, tokenizer=tokenizer, pooling=pooling, max_length=max_length, batch_size=batch_size
-  ).encode(texts)
+  )
+  vectors = text_encoder.encode(texts)
+  text_encoder.log_warnings("texts", "max_length")
+  return vectors
 
 
 class TextEncoder:
@@ -97,6 +104,10 @@ class TextEncoder:
     self._batch_size = batch_size
     self._traced_embed: Callable[..., tf.Tensor] | None = None
     self.hidden_size = self._encoder.config.hidden_size
+    # For each call of encode, the tokens that its texts lose, the share of <unk>, and some of the texts.
+    self._cut_tokens: list[np.ndarray] = []
+    self._unknown_shares: list[float] = []
+    self._samples: list[str] = []
 
   def encode(self, texts: Iterable[str], on_batch: Callable[[int], None] = lambda num_texts: None) -> np.ndarray:
     """Computes an embedding of each text, in batches of texts of similar length.
@@ -111,8 +122,12 @@ class TextEncoder:
     Raises:
       UserError: `texts` is a single string, or one of the texts is no string.
     """
-    encoded = self._tokenizer.encode_batch_flat(check_texts(texts, "texts"))
+    texts = check_texts(texts, "texts")
+    encoded = self._tokenizer.encode_batch_flat(texts)
     ids, lengths = pack_single(encoded, self._max_length, self._tokenizer.special_ids)
+    self._cut_tokens.append(np.diff(encoded[1]) + 2 - lengths)  # [CLS] and [SEP] are no tokens of the text
+    self._unknown_shares.append(unknown_share(self._tokenizer, ids))
+    self._samples += texts[:_NUM_SAMPLES]
     embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
     starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
@@ -127,6 +142,21 @@ class TextEncoder:
       embeddings[text_indices] = embed({name: tf.constant(values) for name, values in batch.items()}).numpy()
       on_batch(len(text_indices))
     return embeddings
+
+  def log_warnings(self, source: str, limit: str) -> None:
+    """Logs whether texts were cut off, or have characters that the vocabulary lacks, in all calls of `encode`.
+
+    Args:
+      source: the texts, for the warnings.
+      limit: the argument or the flag that gives the largest length.
+    """
+    cut_tokens, length = np.concatenate(self._cut_tokens), self._max_length
+    positions = self._encoder.config.max_position_embeddings
+    remedy = f"give {limit}={positions}" if length < positions else "divide them, since the model has no more positions"
+    share = float(np.mean(self._unknown_shares))
+    warnings = cut_warnings(source, cut_tokens, f"{limit}={length}", remedy)
+    for line in warnings + unknown_warnings(source, share, self._tokenizer, self._samples):
+      log(line)
 
   def _embed(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     """Computes the embeddings of one batch, float32 [B, H], from inputs of int32 [B, S]."""

@@ -36,6 +36,12 @@ _ZERO_BYTES: dict[tuple[bool, ...], str] = {
   (False, True, False, True): "UTF-16",
   (True, False, True, False): "UTF-16",
 }
+# The first bytes of files that are not text -> the format and the remedy.
+_OTHER_FORMATS = {
+  b"\x1f\x8b": "is gzip data: unpack it with gunzip",
+  b"PK\x03\x04": "is an Excel workbook or another ZIP archive: save it as CSV (UTF-8), or unpack it",
+  b"\xd0\xcf\x11\xe0": "is an Excel workbook: save it as CSV (UTF-8)",
+}
 # Longer lines are refused. A model needs about 1 GB of memory for a text of this size.
 MAX_LINE_BYTES = 16 << 20
 # Reading ahead stops when the lines that were read but not taken have this many bytes. The last one of them may exceed
@@ -133,15 +139,18 @@ def decode_utf8(source: str, data: bytes, remedy: str = "save the file as UTF-8"
 
 
 def check_first_line(source: str, line: bytes) -> None:
-  """Checks the encoding and the line ends of a file.
+  """Checks that a file is text, its encoding, and its line ends.
 
   Args:
     source: the file's name; the error begins with it.
     line: the first line of the file with its line end.
 
   Raises:
-    UserError: the file is in UTF-16 or UTF-32, or its lines end in CR without LF.
+    UserError: the file is compressed, a spreadsheet, in UTF-16 or UTF-32, or its lines end in CR without LF.
   """
+  for beginning, description in _OTHER_FORMATS.items():
+    if line.startswith(beginning):
+      raise UserError(f"{source}: {description}")
   check_encoding(source, line)
   if not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
     raise UserError(f"{source}: its lines end in CR alone (as on Mac OS 9): save it with the line ends LF or CRLF")

@@ -158,10 +158,10 @@ def claim_directory(
       raise UserError(f"{directory} has checkpoints but no {CONFIG}: give another --output_dir")
     recorded = {"stages": [], **read_config(path)}  # earlier versions had no stages
     # The stages are compared last. If the data of a stage has changed, its number of files may have changed, too. Then
-    # the message of _check_content about the data is clearer than one about this number.
+    # the message of check_training_data about the data is clearer than one about this number.
     _refuse_differences(path, {**training_settings, "stages": recorded["stages"]}, recorded)
     if content is not None:
-      _check_content(directory, path, recorded, content)
+      check_training_data(directory, content)
     _refuse_differences(path, training_settings, recorded)
     # Values that this command does not know, such as the vocabulary of shards without a manifest, stay recorded.
     values["data"] = recorded.get("data", {}) | values.get("data", {})
@@ -182,9 +182,10 @@ def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mappin
     )
 
 
-def _check_content(directory: str, path: str, config: Mapping[str, Any], content: DataContent) -> None:
+def check_training_data(directory: str, content: DataContent) -> None:
   """Checks that the run was trained on the same data. Logs a warning if its config has no hash of the data."""
-  recorded_sha256 = config.get("training_data", {}).get("sha256")
+  path = files.join(directory, CONFIG)
+  recorded_sha256 = read_config(path).get("training_data", {}).get("sha256")
   if recorded_sha256 is None:
     log(
       f"warning: {path} has no hashes of the training data, because an earlier version wrote it: it cannot be checked "

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 import textwrap
+from typing import Any
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
-from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, resolve_train_steps
+from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig
 from albert.errors import UserError
 from albert.io.progress import log
+from albert.io.text import counted
 from albert.settings import costs
 from albert.settings.resolve import ResolvedSettings
 from albert.settings.tpu_memory import MemoryCheck, MemoryTable, Slice, parse_slice, read_table
+from albert.tasks.finetuning import FinetuningData
 from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
 from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.splits import TRAIN
 from albert.weights.names import encoder_shapes, num_parameters
 
 # A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
@@ -36,26 +40,33 @@ def print_plan(resolved: ResolvedSettings) -> None:
   Raises:
     UserError: a flag or a file cannot be used, or the training step does not fit the TPU of --chip.
   """
-  config, data = resolved.config, resolved.data_config
+  config, data_config, data = resolved.config, resolved.data_config, None
   table = read_table()
   cores = parse_slice(config.chip, table) if config.chip else None
   if cores:
     costs.resolve_speed(config.chip, cores.chip, config.train.precision)
-  if not isinstance(data, PretrainingConfig) and (config.hours or config.price_per_hour is not None):
+  if not isinstance(data_config, PretrainingConfig) and (config.hours or config.price_per_hour is not None):
     raise UserError("--hours and --price_per_hour are for pretraining: leave them out, or use run_pretraining.py")
   if config.has_action or not cores:
-    resolved.read_inputs()
-  for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
+    data = resolved.read_inputs()
+    if not (config.do_train or config.init_checkpoint or resolved.settings.existing_run):
+      raise UserError(f"--output_dir={config.output_dir}: holds no run: train first, or give --init_checkpoint")
+  for line in (*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)):
     print(line)
-  if cores and isinstance(data, PretrainingConfig):
-    print("\n".join(_describe_pretraining(resolved, data, cores)))
+  if cores and isinstance(data_config, PretrainingConfig):
+    print("\n".join(_describe_pretraining(resolved, data_config, cores)))
   if cores and cores.limit:
     print(_describe_memory(resolved, cores, table))
   log("--dry_run: nothing was trained, and nothing was written")
 
 
-def _describe_plan(resolved: ResolvedSettings) -> list[str]:
-  """Returns a line about the model, and one for each action of the command."""
+def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
+  """Returns a line about the model, and one for each action of the command.
+
+  Args:
+    resolved: the settings.
+    data: what `read_inputs` returned; None if nothing was read.
+  """
   config, model = resolved.config, resolved.model_config
   parameters = num_parameters(encoder_shapes(model))
   lines = [
@@ -65,6 +76,10 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
   train = config.train
   if config.do_train:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
+    if isinstance(data, FinetuningData):
+      num_rows = len(data.rows(TRAIN))
+      steps = counted(train.num_steps(num_rows), "step", ",")
+      amount += f" of {counted(num_rows, 'row', ',')}, {'' if data.rows_are_examples else 'at least '}{steps},"
     start = config.init_checkpoint or "random weights"
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
@@ -105,19 +120,19 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
 def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, cores: Slice) -> list[str]:
   """Returns lines about what a pretraining run reads and takes, and about its learning rate."""
   train, batch, length = resolved.config.train, resolved.config.train.train_batch_size, find_length(data)
-  counted = count_examples(data)
-  if train.num_train_epochs and counted is None:
+  examples = count_examples(data)
+  if train.num_train_epochs and examples is None:
     raise UserError(
       f"--num_train_epochs={train.num_train_epochs:g}: how many steps these are is known from local shards with a "
       "manifest.json only: give them as --input_file, or give --num_train_steps"
     )
-  steps = resolve_train_steps(train, counted[0] if counted else 0)
+  steps = train.num_steps(examples[0] if examples else 0)
   lines = [
     f"data: {batch:,} sequences of {length} tokens, {batch * length:,} tokens per step; {steps * batch:,} sequences, "
     f"{steps * batch * length:,} tokens in {steps:,} steps"
   ]
-  if counted:
-    num_examples, examples_per_pass = counted
+  if examples:
+    num_examples, examples_per_pass = examples
     passes = steps * batch / examples_per_pass
     lines.append(f"passes: the run sees the text of its {num_examples:,} examples {_number(passes)} times")
     if passes > _MOST_PASSES:

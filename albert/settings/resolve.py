@@ -72,6 +72,10 @@ class ResolvedSettings:
       data = self.settings.task_entry.read_data(
         self.model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
       )
+      if isinstance(data_config, FinetuningConfig):
+        self.settings.check_task_settings(data.config.training_settings() | data.checkpoint_settings())
+        if config.do_train and (run := self.settings.existing_run):
+          output_files.check_training_data(run.directory, data.content(TRAIN))
     if not files.is_remote(config.output_dir):
       output_files.check_writable(config.output_dir)
     return data

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,18 +22,23 @@ from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
-from albert.data.examples import TokenizedExamples, make_examples
+from albert.data.examples import TokenizedExamples, cut_warnings, make_examples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
+from albert.io.text import counted
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
+from albert.tokenization.tokenizer import unknown_share, unknown_warnings
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 from albert.weights.names import heads
 
 # The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
+# Rows of a split whose texts are searched for unknown characters.
+_NUM_SAMPLE_ROWS = 1000
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -114,6 +119,7 @@ class ExampleSets:
     model_config: the model, whose ids and segments are checked.
     settings: the settings of the featurizer, apart from the vocabulary and max_seq_length, for the key of the cache.
     report: called with a split and its examples when they were made; it may print warnings.
+    cut_remedy: a remedy for texts that are longer than max_seq_length, besides a larger one.
     **batch_options: see ExampleDataset.
 
   Attributes:
@@ -129,11 +135,12 @@ class ExampleSets:
     *,
     settings: Mapping[str, Any],
     report: Callable[[str, TokenizedExamples], None] | None = None,
+    cut_remedy: str = "",
     **batch_options: Any,
   ):
     self.featurizer, self.settings = featurizer, settings
     self._name, self._data, self._model_config, self._batch_options = name, data, model_config, batch_options
-    self._report = report
+    self._report, self._cut_remedy = report, cut_remedy
     self._datasets: dict[str, ExampleDataset] = {}
 
   def examples(self, split: str) -> TokenizedExamples:
@@ -163,6 +170,7 @@ class ExampleSets:
         rows, self.featurizer, name=name, key=cache_key, cache_dir=config.cache_dir, num_processes=config.num_processes
       )
       self._check_ids(split, examples)
+      self._describe_texts(split, examples)
       if self._report is not None:
         self._report(split, examples)
       length = config.max_seq_length if config.pad_to_max_length else None
@@ -170,6 +178,31 @@ class ExampleSets:
         examples, f"{self._name} ({split})", content=content, length=length, **self._batch_options
       )
     return self._datasets[split]
+
+  def _describe_texts(self, split: str, examples: TokenizedExamples) -> None:
+    """Logs how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
+    data, settings, cut_tokens = self._data, self.settings, examples.cut_tokens
+    source, max_seq_length = f"{data.source_names(split)} ({split})", data.config.max_seq_length
+    if "max_windows" in settings:
+      num_windows = counted(len(examples.sequence_lengths), "window", ",")
+      log(f"{source}: {counted(examples.num_examples, 'text', ',')} in {num_windows}")
+      step = min(settings["doc_stride"], max_seq_length - 2)  # between windows, which also have [CLS] and [SEP]
+      needed_windows = np.max(examples.sequence_counts + -(-cut_tokens // step), initial=0)
+      limit, remedies = f"{settings['max_windows']} windows", [f"--max_windows={needed_windows} reads all tokens"]
+    else:
+      positions = self._model_config.max_position_embeddings
+      lengths = examples.longest_sequences[: len(cut_tokens)] + cut_tokens
+      longest = min(positions, np.max(lengths, initial=0))
+      limit, remedies = f"max_seq_length={max_seq_length}", list(filter(None, [self._cut_remedy]))
+      if longest > max_seq_length:
+        remedies.insert(0, f"--max_seq_length={longest} keeps more of them")
+    remedy = " and ".join(remedies) or f"divide these texts, since the model has {positions} positions"
+    for line in cut_warnings(source, cut_tokens, limit, remedy):
+      log(line)
+    share = unknown_share(data.tokenizer, examples.input_ids)
+    texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS])
+    for line in unknown_warnings(source, share, data.tokenizer, texts):
+      log(line)
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
     """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
@@ -272,6 +305,19 @@ class Task(abc.ABC):
 
     Returns: a model with a method `named_weights()`, which maps the weights' names in checkpoints to the variables.
     """
+
+  def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:
+    """Returns what a checkpoint holds of a model by name: its weights, and other variables that its output needs."""
+    return dict(model.named_weights())
+
+  def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
+    """Prepares the initial weights of a new run for its training data.
+
+    Args:
+      model: the model with these weights.
+      newly_initialized: the names of the weights that do not come from --init_checkpoint.
+    """
+    del model, newly_initialized
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads and checks all files that a command needs, so that a bad file is reported before hours of training.

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from albert.config.model import ModelConfig
@@ -40,8 +40,10 @@ class FinetuningData(abc.ABC):
   Attributes:
     config: the task's flags. A subclass may add settings that it finds in the files, such as the labels.
     evaluation_splits: the splits to evaluate on.
+    rows_are_examples: whether each row is one example; otherwise each of its windows is one.
   """
 
+  rows_are_examples = True
   evaluation_splits: Sequence[str] = (DEV,)
 
   def __init__(self, config: FinetuningConfig):
@@ -73,6 +75,11 @@ class FinetuningData(abc.ABC):
   @abc.abstractmethod
   def read_split(self, split: str) -> Any:
     """Reads the rows of a split from `sources`: N rows, which can be sliced. Raises UserError for a bad row."""
+
+  def texts_of(self, rows: Any) -> Iterable[str]:
+    """Returns the texts of some rows, so that warnings can name characters that the vocabulary lacks."""
+    del rows
+    return ()
 
   def find_labels(self) -> None:
     """Finds the labels in the training file, if the task needs them and no flag gives them."""

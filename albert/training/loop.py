@@ -243,7 +243,7 @@ class Trainer:
 
   def state(self) -> dict[str, tf.Variable]:
     """Returns what a checkpoint holds by name: weights, moments (variables or ShardedMoments) and the step."""
-    state = dict(self.weights)
+    state = self.task.saved_variables(self.model)
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
     if self.loss_scale is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -128,18 +128,23 @@ class ModelWeights:
     model.encoder.recompute_grad = config.train.recompute_grad
     return model
 
-  def load_initial(self) -> None:
-    """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint, if given."""
+  def load_initial(self) -> Sequence[str]:
+    """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint, if given.
+
+    Returns: the names of those that are newly initialized.
+    """
     init_checkpoint = self._plan.config.init_checkpoint
     # For example, an earlier training may have been interrupted before its first checkpoint.
     if self._source not in ("", init_checkpoint):
       self._source = None
-      new_weights = self._build().named_weights()
-      for name, variable in self.model.named_weights().items():
+      new_weights = self._task.saved_variables(self._build())
+      for name, variable in self._task.saved_variables(self.model).items():
         variable.assign(tf.convert_to_tensor(new_weights[name]))
+    newly_initialized: Sequence[str] = list(self.model.named_weights())
     if init_checkpoint:
-      load_initial_weights(self._task, self.model, self._plan.config)
+      newly_initialized = load_initial_weights(self._task, self.model, self._plan.config)
     self._source = init_checkpoint
+    return newly_initialized
 
   def start_training(self, newest: checkpoints.Checkpoint | None, state: Mapping[str, tf.Variable]) -> None:
     """Assigns the state that training starts from.
@@ -155,7 +160,7 @@ class ModelWeights:
       checkpoints.restore(newest, state)
       log(f"resumed from {newest.path}")
     else:
-      self.load_initial()
+      self._task.start_training(self.model, self.load_initial())
     self._source = None
 
   def check_not_lost(self, manager: CheckpointManager, *, has_checkpoint: bool) -> None:
@@ -191,7 +196,7 @@ class ModelWeights:
       is_new = not source or source != self._source
       if is_new:
         self._source = None
-        checkpoints.restore(checkpoint, self.model.named_weights())
+        checkpoints.restore(checkpoint, self._task.saved_variables(self.model))
         self._source = source
       self.step = checkpoint.step
       best_evaluation = manager.best()
@@ -214,13 +219,14 @@ class ModelWeights:
     return 0
 
 
-def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:
+def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> list[str]:
   """Assigns the weights of --init_checkpoint to a model, and logs which weights stay newly initialized.
 
   Args:
     task: defines which weights may be missing in the checkpoint, and which weights are not loaded from it.
     model: the model that gets the weights.
     config: the settings of the run. Only init_checkpoint and init_from_shallower are used.
+  Returns: the names of the weights that stay newly initialized.
   Raises:
     UserError: the checkpoint cannot be read or does not fit the model.
   """
@@ -240,3 +246,4 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""
   log(f"started from {config.init_checkpoint}{note}", is_detail=True)
+  return newly_initialized

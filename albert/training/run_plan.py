@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, resolve_train_steps, stage_name, steps_of_stages
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, stage_name, steps_of_stages
 from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
@@ -184,7 +184,7 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
       f"--max_train_seconds={config.train.max_train_seconds:g}: the stages of a run are shares of a known number of "
       "steps: leave out the time or the stages"
     )
-  train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
+  train = dataclasses.replace(config.train, num_train_steps=config.train.num_steps(num_examples))
   stage_plans = _plan_stages(stages, train, strategy)
   last_stage = stage_plans[-1]
   jit_compile = resolve_jit_compile(

@@ -29,6 +29,7 @@ from albert.runs.directory_lock import DirectoryLock
 from albert.runs.logs import rank_evaluation
 from albert.runs.output_files import STEP_DIRECTORY
 from albert.weights.arrays import open_bundle
+from albert.weights.names import OUTPUT_SCALE
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -167,7 +168,8 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
 
   Args:
     checkpoint: the checkpoint.
-    variables: name in the checkpoint -> variable. Other tensors of the checkpoint are ignored.
+    variables: name in the checkpoint -> variable. Other tensors of the checkpoint are ignored. OUTPUT_SCALE may be
+      missing, because runs of earlier versions do not have it; then the variable keeps its value.
   Raises:
     UserError: a variable is missing, has another shape or type, or holds a value that is not finite. Runs do not save
       such values.
@@ -176,6 +178,8 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
 
   arrays = open_bundle(checkpoint.prefix, "checkpoint")
   for name, variable in variables.items():
+    if name not in arrays and name == OUTPUT_SCALE:
+      continue
     if name not in arrays:
       raise UserError(f"{checkpoint.path}: has no {name}: it was saved by a run with another configuration")
     array, shape, dtype = arrays[name], list(variable.shape), variable.dtype

@@ -327,6 +327,8 @@ def open_location(location: WeightLocation) -> WeightFile:
   kernel = entries.get(weight_names.POOLER[0])
   if kernel is not None and not np.any(kernel.read()):
     entries = {name: entry for name, entry in entries.items() if name not in weight_names.POOLER}
+  if weight_names.OUTPUT_SCALE in entries:
+    entries = _with_scaled_head(entries)
   return WeightFile(**vars(location), entries=entries)
 
 
@@ -344,6 +346,18 @@ def _is_weight(name: str, arrays: Mapping[str, Array]) -> bool:
   inner_names = ("/".join(parts[start:end]) for end in range(3, len(parts) + 1) for start in range(1, end - 1))
   same_shape = (inner in arrays and arrays[inner].shape == arrays[name].shape for inner in inner_names)
   return parts[0] == "module" or not any(same_shape)
+
+
+def _with_scaled_head(entries: Mapping[str, WeightEntry]) -> dict[str, WeightEntry]:
+  """Multiplies the head of a regression by its output_scale: then its output is in the unit of the labels."""
+  deviation, mean = entries[weight_names.OUTPUT_SCALE].read()
+  weights, bias = entries["output_weights"].array, entries["output_bias"].array
+  scaled = {
+    "output_weights": dataclasses.replace(weights, read_raw=lambda: weights.read_raw() * deviation),
+    "output_bias": dataclasses.replace(bias, read_raw=lambda: bias.read_raw() * deviation + mean),
+  }
+  others = {name: entry for name, entry in entries.items() if name != weight_names.OUTPUT_SCALE}
+  return others | {name: WeightEntry(array) for name, array in scaled.items()}
 
 
 def _rename(source: str, weights: Mapping[str, Array], new_name: Callable[[str], str]) -> dict[str, Array]:

@@ -27,6 +27,8 @@ NO_POOLER = (
 )
 PROJECTION = ("bert/encoder/embedding_hidden_mapping_in/kernel", "bert/encoder/embedding_hidden_mapping_in/bias")
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+# In checkpoints of regressions: the deviation and the mean of the training labels, by which the output is scaled.
+OUTPUT_SCALE = "output_scale"
 
 
 def _dense_shapes(name: str, size_in: int, size_out: int) -> dict[str, tuple[int, ...]]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.tables import Table, read_header, read_table
+from albert.data.tables import Table, label_matrix, read_header, read_table
 from albert.errors import UserError
+from albert.tasks.glue.files import find_labels
 
 ROWS = [
   ["7", 'He said "no', "1"],
@@ -104,6 +105,13 @@ def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
   assert table.unique_names("id") == ["u", "v"]
 
 
+def test_labels_are_the_same_with_composed_and_decomposed_characters(tmp_path: Path) -> None:
+  table = read_table(write_file(tmp_path, "label\ncafé\ncafe\u0301\nthé\n".encode()), ["label"])
+  assert table.label_indices("label", ["the\u0301", "café"]).tolist() == [1, 1, 0]
+  assert find_labels(table, "label") == ["café", "thé"]
+  assert label_matrix(table, "label", ["cafe\u0301", "thé"], ";").tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
 def check_columns(table: Table) -> None:
   """Reads the columns as ids, texts, numbers and labels."""
   table.unique_names("id")
@@ -136,6 +144,11 @@ MISTAKES = {
     r"t\.tsv, line 4: id '4' is already used in line 2",
   ),
   "not a number": (GOOD_FILE + tsv_line(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
+  "an underscore": (
+    GOOD_FILE + tsv_line(id="5", score="1_0"),
+    r"t\.tsv, line 3: score '1_0' is not a number: write it",
+  ),
+  "a digit of Arabic": (GOOD_FILE + tsv_line(id="5", score="٣"), r"t\.tsv, line 3: score '٣' is not a number"),
   "not a finite number": (GOOD_FILE + tsv_line(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
   "infinite": (GOOD_FILE + tsv_line(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),
   "a label that overflows": (
@@ -180,7 +193,24 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
     ("t.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2\n', r"t\.jsonl, line 2: not JSON \(.*, column"),
     ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: must be an object, it is a list"),
     ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: 'id', 'sentence'"),
-    ("t.jsonl", b'{"id": 1, "text": ["a"]}\n', r"t\.jsonl, line 1: 'text' must be a text or a number, is a list"),
+    (
+      "t.jsonl",
+      b'{"id": 1, "text": ["a"]}\n',
+      r"t\.jsonl, line 1: 'text' must be a text or a number, is a list: give --multi_label if",
+    ),
+    (
+      "t.csv",
+      b"text;id\na;1\n",
+      r"t\.csv, line 1: its columns are separated by ';' instead of commas: save it with",
+    ),
+    ("t.csv", b"id\ttext\n1\ta\n", r"t\.csv, line 1: .* by '\\t' instead of commas: rename it to \.tsv"),
+    (
+      "t.txt",
+      b"id, text\n1,a\n",
+      r"t\.txt, line 1: its columns are separated by ',' instead of tabs: rename it to \.csv",
+    ),
+    ("t.csv.gz", b"\x1f\x8b\x08\0", r"t\.csv\.gz: is gzip data: unpack it with gunzip"),
+    ("t.xlsx", b"PK\3\4\x14\0", r"t\.xlsx: is an Excel workbook or another ZIP archive: save it as CSV"),
   ],
 )
 def test_an_error_in_csv_or_json_names_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:

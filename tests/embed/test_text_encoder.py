@@ -57,6 +57,15 @@ def test_embeddings_equal_those_of_the_exported_model(
   assert np.abs(embeddings[0] - embeddings[4]).max() > 1e-2  # two short texts differ
 
 
+def test_texts_that_are_cut_and_unknown_characters_give_one_warning_each(directory, capsys):
+  albert.encode([*TEXTS, "老师"], directory, max_length=16)
+  cut, unknown = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning"))
+  assert cut.startswith("warning: texts: texts longer than max_length=16: 2 of 6, ")
+  assert cut.endswith(" tokens are cut off: give max_length=48")
+  assert unknown.startswith("warning: texts: ")
+  assert "老 U+8001, 师 U+5E08" in unknown
+
+
 def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
   encoder, tokenizer = albert.Encoder.from_pretrained(directory), albert.Tokenizer.from_pretrained(directory)
   embeddings = albert.encode(iter(TEXTS), encoder, tokenizer=tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from albert.errors import UserError
 from albert.settings.dry_run import print_plan
 from albert.settings.resolve import resolve_settings
 from albert.tasks import registry
+from albert.tokenization.tokenizer import Tokenizer
 from tests.settings.test_sources import write_run
-from tests.synthetic import write_shards
+from tests.synthetic import TINY_MODEL, write_shards
 
 CHIP = {"dry_run": True, "chip": "v3", "train_batch_size": 64}
 
@@ -71,6 +73,7 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   flags |= {"task_name": "custom", "model": "albert_tiny", "learning_rate": 0.5, "weight_decay": 0.01}
   run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
   out = capsys.readouterr().out
+  assert "train: 3 epochs of 2 rows, 1 step, with 32 examples per step, adamw, from random weights" in out
   values = {line.split(": ")[0]: line.split()[1:] for line in out.replace("\n  ", " ").splitlines()}
   assert {"--do_train", "--train_file=a.csv", "--learning_rate=0.5"} <= set(values["from flags"])
   assert {"--warmup_proportion=0.1", "--train_batch_size=32"} <= set(values["from the recipe glue_custom"])
@@ -91,6 +94,30 @@ def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.Capt
   assert {"--learning_rate=0.25", "--num_train_steps=7", "--select_checkpoint=best"} <= set(of_run.split())
   assert "--eval_batch_size=16" in next(line for line in out.splitlines() if line.startswith("from flags: "))
   assert "--eval_batch_size=8" not in out
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"do_train": True}, "this run was trained on other data than this command gives"),
+    ({"do_train": True, "max_seq_length": 16}, "--max_seq_length=16: the run in run has max_seq_length = 32"),
+    ({"do_eval": True, "output_dir": "other", "eval_file": "a.csv"}, "--output_dir=other: holds no run: train first"),
+  ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(
+  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], message: str
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  Path("a.csv").write_text("text,label\none,a\ntwo,b\n")
+  settings = {"task_name": "custom", "text_columns": "text", "labels": "a,b", "max_seq_length": 32}
+  model = TINY_MODEL.to_dict() | {"vocab_size": Tokenizer(spm_model).vocab_size}
+  directory = write_run(tmp_path / "run", "classifier", data=settings, model=model, training_data={"sha256": "0" * 64})
+  shutil.copy(spm_model, directory / "spiece.model")
+  given: dict[str, object] = {"output_dir": "run", "train_file": "a.csv", "spm_model_file": spm_model, **flags}
+  if given["output_dir"] == "other":
+    given |= {**settings, "model": "albert_tiny"}
+  with pytest.raises(UserError, match=message):
+    run("classifier", dry_run=True, **given)
 
 
 def test_a_dry_run_without_an_action_or_a_chip_has_nothing_to_do(tmp_path: Path):

@@ -264,7 +264,9 @@ def test_saved_tensors_are_restored(tmp_path: Path, name: str):
   assert newest is not None
   assert newest.step == 4
   variables = {"a/kernel": tf.Variable(tf.zeros([3, 5])), "b": tf.Variable(tf.zeros([7]))}
-  restore(newest, variables)
+  scale = tf.Variable([1.0, 0.0])
+  restore(newest, {**variables, "output_scale": scale})  # runs of earlier versions have no scale
+  assert scale.numpy().tolist() == [1.0, 0.0]
   np.testing.assert_array_equal(variables["a/kernel"], np.full([3, 5], 4.0))
   np.testing.assert_array_equal(variables["b"], np.arange(7) + 4.0)
   np.testing.assert_array_equal(open_bundle(newest.prefix, "--x")["b"].read(), np.arange(7) + 4.0)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from albert.tasks.splits import DEV, TEST, TRAIN, TextGroups
 
 # Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
 _MAX_OTHER_CANDIDATES = 7
+# More labels that are whole numbers, but do not count from 0 or 1, are probably numbers to predict.
+_MAX_NUMBERED_CLASSES = 10
 _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
 _USUAL_SEPARATORS = (",", ";", "|")
@@ -216,6 +219,9 @@ class TextData(FinetuningData):
       "multi_label": self.config.multi_label,
     }
 
+  def texts_of(self, rows: TextRows) -> Iterable[str]:
+    return itertools.chain.from_iterable(rows.texts)
+
   def read_split(self, split: str) -> TextRows:
     """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
     self.find_labels()
@@ -253,12 +259,18 @@ class TextData(FinetuningData):
     spec, config = self.spec, self.config
     for split, description in self.summaries().items():
       log(summary_line(split, description), is_detail=True)
+    if spec.is_regression and not np.ptp(self._rows[TRAIN].labels):
+      number = self._rows[TRAIN].labels[0]
+      log(
+        f"warning: {self.source_names(TRAIN)}: all labels are {number:g}, so there is nothing to learn from the texts"
+      )
     if spec.name == CUSTOM and DEV in self._rows:
       warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
       log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}", is_detail=True)
-    if spec.name == CUSTOM and not spec.label_separator:
+    if spec.name == CUSTOM and not (spec.label_separator or spec.is_regression):
+      warn_of_numbers(self.source_names(TRAIN), config.label_column, spec.labels, len(self._rows[TRAIN]))
       warn_of_combined_label(self.source_names(TRAIN), spec.labels)
 
   def summaries(self) -> dict[str, dict[str, Any]]:
@@ -315,7 +327,7 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
   if separator:
     labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
   else:
-    labels = {value.strip() for value in table.non_empty_texts(column)}
+    labels = {tables.label_name(value) for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
@@ -329,6 +341,28 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     )
   are_numbers = all(label.removeprefix("-").isdecimal() and label.isascii() for label in labels)
   return sorted(labels, key=lambda label: (int(label) if are_numbers else 0, label))  # 1 and 01 in the order of texts
+
+
+def warn_of_numbers(source: str, column: str, labels: Sequence[str], num_rows: int) -> None:
+  """Logs that labels seem to be numbers to predict. Whole numbers are also taken for classes if they count from 0 or 1.
+
+  Args:
+    source: the training file.
+    column: its label column.
+    labels: the labels.
+    num_rows: the number of its rows.
+  """
+  numbers = [tables.parse_number(label) for label in labels]
+  if not all(map(math.isfinite, numbers)):
+    return
+  num_labels, are_whole = len(labels), all(map(float.is_integer, numbers))
+  are_many = num_labels > _MAX_NUMBERED_CLASSES or 2 * num_labels > num_rows > 2
+  if len(set(numbers)) < num_labels or not are_whole or (are_many and max(numbers) > num_labels):
+    shown = join_names([*labels[:3], *(["..."] if num_labels > 3 else [])])
+    log(
+      f"warning: {source}: column {column!r} holds {num_labels} different numbers ({shown}), and each is learned as a "
+      "class of its own: give --regression to predict numbers"
+    )
 
 
 def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> TextRows:
@@ -452,6 +486,12 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
   )
 
 
+def label_scale(numbers: np.ndarray) -> tuple[float, float]:
+  """Returns the deviation of the labels of a regression, or 1 if all are the same, and their mean."""
+  deviation = np.std(numbers, dtype=np.float64) if np.ptp(numbers) else 1.0
+  return float(deviation), float(np.mean(numbers, dtype=np.float64))
+
+
 def summary(rows: TextRows, spec: TaskSpec) -> dict[str, Any]:
   """Describes labeled rows, as JSON values: their number, and the rows of each label or the range of the numbers."""
   description: dict[str, Any] = {"source": rows.table.name, "rows": len(rows)}
@@ -482,7 +522,7 @@ def warn_of_combined_label(source: str, labels: Sequence[str]) -> None:
     parts_of_labels = [list(dict.fromkeys(split_labels(label, separator))) for label in labels]
     counts = Counter(part for parts in parts_of_labels for part in parts)
     for label, parts in zip(labels, parts_of_labels, strict=True):
-      if len(parts) > 1 and all(counts[part] > 1 for part in parts):
+      if len(parts) > 1 and (label.startswith("[") or all(counts[part] > 1 for part in parts)):
         flag = "" if separator == "," else f" --label_separator='{separator}'"
         log(
           f"warning: {source}: the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,13 @@ from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
 from albert.tasks.glue import features, results
-from albert.tasks.glue.files import TextData
+from albert.tasks.glue.files import TextData, label_scale
 from albert.tasks.glue.flags import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import RunThresholds
+from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.predictions import Predictions
 from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.weights.names import OUTPUT_SCALE
 
 # For --formulation=ranking: the logit that a sentence is compared with if its question has no other candidates, and the
 # logit of padding, which makes its probability 0.
@@ -73,6 +75,7 @@ class TextTask(Task):
       settings = {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     elif config.formulation == RANKING:
       featurizer = features.RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
+    is_single_text = len(spec.formats()[0].texts) == 1
     self._has_several_sequences = self._reads_windows or config.formulation == RANKING
     self.sets = ExampleSets(
       self.name,
@@ -80,6 +83,7 @@ class TextTask(Task):
       featurizer,
       model_config,
       settings=settings,
+      cut_remedy="--long_texts=windows reads them in windows" if is_single_text else "",
       multiple_choice=self._has_several_sequences,
       numbers_vary=self._reads_windows,
     )
@@ -115,7 +119,26 @@ class TextTask(Task):
     model = ClassifierModel(self.model_config, self.formulation.num_logits)
     ids = tf.zeros([1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
+    if self.spec.is_regression and self.spec.name == CUSTOM:  # GLUE's STS-B is trained as in the original
+      model.output_scale = tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE)
     return model
+
+  def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:
+    """Adds the scale of a regression's output: the deviation and the mean of the training labels."""
+    scale = getattr(model, OUTPUT_SCALE, None)
+    return super().saved_variables(model) | ({} if scale is None else {OUTPUT_SCALE: scale})
+
+  def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
+    """Standardizes the numbers of a regression. A head of --init_checkpoint first gives the same numbers as before."""
+    variables = self.saved_variables(model)
+    if OUTPUT_SCALE not in variables:
+      return
+    deviation, mean = label_scale(self.data.rows(TRAIN).labels)
+    variables[OUTPUT_SCALE].assign([deviation, mean])
+    weights, bias = variables["output_weights"], variables["output_bias"]
+    if "output_weights" not in newly_initialized:
+      weights.assign(weights / deviation)
+      bias.assign((bias - mean) / deviation)
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Returns the sum of the weights of the examples in the training loss."""
@@ -134,12 +157,16 @@ class TextTask(Task):
       logits = tf.reshape(logits, [batch_size, num_sequences, self.formulation.num_logits])
     if self._reads_windows:
       logits = pool_windows(logits, batch[OPTION_MASK] > 0, self.config.pooling)
+    if (scale := getattr(model, OUTPUT_SCALE, None)) is not None:
+      batch = {**batch, OUTPUT_SCALE: scale}
     return self.formulation.forward(logits, batch, training=training)
 
   def guessing_loss(self) -> float | None:
     """Returns the entropy of the training labels, with their weights, or the variance of the numbers."""
-    weights = self.data.class_weights() if self.config.class_weights else None
-    return guessing_loss(self.data.rows(TRAIN).labels, weights)
+    labels = self.data.rows(TRAIN).labels
+    if self.spec.is_regression and self.spec.name == CUSTOM:
+      labels = labels / label_scale(labels)[0]
+    return guessing_loss(labels, self.data.class_weights() if self.config.class_weights else None)
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, without thresholds; with labels if the file has them."""
@@ -159,7 +186,10 @@ class TextTask(Task):
     split_predictions = self.predictions(split, outputs)
     assert split_predictions.labels is not None
     metrics = results.compute_metrics(self.spec, split_predictions)
-    return metrics | {GUESSING_LOSS: guessing_loss(split_predictions.labels)}
+    labels = split_predictions.labels
+    if "deviation" in outputs:  # that of the training labels, by which the loss is standardized
+      labels = labels / outputs["deviation"][0]
+    return metrics | {GUESSING_LOSS: guessing_loss(labels)}
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions, mistakes, the scores of each class, and pictures; with several labels also the thresholds.
@@ -281,14 +311,20 @@ class OneOfSeveralClasses(Formulation):
 
 
 class Number(Formulation):
-  """Each row has a number. The loss is the squared error."""
+  """Each row has a number. The loss is the squared error of the standardized numbers, (number - mean) / deviation.
+
+  The batch has OUTPUT_SCALE, the deviation and the mean; without it, the numbers are learned as they are.
+  """
 
   def forward(self, logits: tf.Tensor, batch: Batch, *, training: bool) -> ForwardResult:
-    """Computes the mean squared error. The output is values, float32 [B]."""
+    """Computes the mean squared error. The outputs are values, and the deviation for each of them, float32 [B]."""
     del training
-    values = logits[:, 0]
-    loss = weighted_sum(tf.square(values - batch[features.SCORES]), batch[EXAMPLE_WEIGHT])
-    return ForwardResult({LOSS: loss}, {"values": values})
+    numbers = logits[:, 0]
+    deviation, mean = tf.unstack(batch.get(OUTPUT_SCALE, tf.constant([1.0, 0.0])))
+    errors = numbers - (batch[features.SCORES] - mean) / deviation
+    loss = weighted_sum(tf.square(errors), batch[EXAMPLE_WEIGHT])
+    outputs = {"values": numbers * deviation + mean, "deviation": tf.fill(tf.shape(numbers), deviation)}
+    return ForwardResult({LOSS: loss}, outputs)
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the predicted numbers, float32 [N]."""

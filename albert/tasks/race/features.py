@@ -63,15 +63,21 @@ class RaceFeaturizer:
     cls, sep = [tokenizer.special_ids.cls], [tokenizer.special_ids.sep]
     max_tokens = self.max_seq_length - 3  # [CLS] and two [SEP]
     sequences: list[np.ndarray] = []
-    for question in questions:
+    cut_tokens = np.zeros(len(questions), np.int32)  # of the option that leaves the least room
+    for index, question in enumerate(questions):
+      article_length = len(article_ids[question.article])
       for _ in question.options:
-        text = next(remaining_text_ids)[-min(self.max_qa_length, max_tokens) :]
+        all_text = next(remaining_text_ids)
+        text = all_text[-min(self.max_qa_length, max_tokens) :]
         article = article_ids[question.article][: max_tokens - len(text)]
+        num_cut = len(all_text) - len(text) + article_length - len(article)
+        cut_tokens[index] = max(cut_tokens[index], num_cut)
         sequences.append(np.concatenate([cls, article, sep, text, sep], dtype=np.int32))
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     counts = np.array([len(question.options) for question in questions], np.int32)
     labels = np.array([max(question.answer, 0) for question in questions], np.int32)
-    return TokenizedExamples(np.concatenate(sequences), lengths, counts, {LABEL_IDS: labels})
+    ids = np.concatenate(sequences)
+    return TokenizedExamples(ids, lengths, counts, {LABEL_IDS: labels}, cut_tokens=cut_tokens)
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -66,6 +66,7 @@ class SquadQuestion:
 class SquadData(FinetuningData):
   """The questions of each split."""
 
+  rows_are_examples = False
   config: SquadConfig
 
   def find(self, split: str) -> Sequence[str]:
@@ -80,6 +81,9 @@ class SquadData(FinetuningData):
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
+
+  def texts_of(self, rows: Sequence[SquadQuestion]) -> Iterable[str]:
+    return (question.paragraph.context for question in rows)
 
   def read_split(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split, see read_questions; those of the test set without answers."""

@@ -117,6 +117,7 @@ class TaggingData(FinetuningData):
     tags: the tags of these types, in the order of the model's logits.
   """
 
+  rows_are_examples = False
   config: TaggingConfig
 
   def __init__(self, config: TaggingConfig):
@@ -138,6 +139,9 @@ class TaggingData(FinetuningData):
   def find(self, split: str) -> Sequence[str]:
     """Returns the path of the file of a split, which a flag gives."""
     return [find_file(self.config, split)]
+
+  def texts_of(self, rows: Sequence[TaggedText]) -> Iterable[str]:
+    return (word for text in rows for word in text.words)
 
   def read_split(self, split: str) -> Sequence[TaggedText]:
     """Reads the texts of a split, see read_texts; those of the test set without spans."""

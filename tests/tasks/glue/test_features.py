@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows, with_candidates
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
+from tests.tasks.glue.conftest import MakeTask
 
 NUM_ROWS = 40
 FIRST_TEXTS = [" ".join(document) for document in english_like_documents(NUM_ROWS, seed=2)]
@@ -43,6 +46,9 @@ def test_pairs_lose_the_last_tokens_of_the_longer_text(spm_model: str) -> None:
     expected.append([CLS_ID, *first_ids, SEP_ID, *second_ids, SEP_ID])
   assert split_sequences(examples) == expected
   assert examples.sequence_counts.tolist() == [1] * NUM_ROWS
+  num_tokens = [len(tokenizer.encode(a)) + len(tokenizer.encode(b)) for a, b in zip(*rows.texts, strict=True)]
+  assert examples.cut_tokens.tolist() == [max(0, number - MAX_SEQ_LENGTH + 3) for number in num_tokens]
+  assert np.any(examples.cut_tokens)
   assert examples.labels["label_ids"].tolist() == rows.labels.tolist()
 
 
@@ -53,6 +59,8 @@ def test_single_texts_lose_their_last_tokens_and_keep_their_scores(spm_model: st
   expected = [[CLS_ID, *tokenizer.encode(text)[: MAX_SEQ_LENGTH - 2], SEP_ID] for text in FIRST_TEXTS]
   assert split_sequences(examples) == expected
   np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
+  num_tokens = [len(tokenizer.encode(text)) for text in FIRST_TEXTS]
+  assert examples.cut_tokens.tolist() == [max(0, number - MAX_SEQ_LENGTH + 2) for number in num_tokens]
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
@@ -90,3 +98,16 @@ def test_sentences_of_another_file_are_candidates_too() -> None:
 def test_at_most_seven_other_candidates_are_kept() -> None:
   rows = make_pairs(*(("Who?", f"Number {i}.") for i in range(10)))
   assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]
+
+
+def test_unknown_characters_give_a_warning(
+  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  path = tmp_path / "train.tsv"
+  path.write_text("text\tlabel\n老师了\t0\nthe river\t1\n")
+  task = make_task(train_file=str(path))
+  ids = task.sets.examples("train").input_ids.tolist()
+  share = ids.count(UNK_ID) / (len(ids) - ids.count(CLS_ID) - ids.count(SEP_ID))
+  warning = capsys.readouterr().err.splitlines()[-1]
+  assert warning.startswith(f"warning: {path} (train): {share:.1%} of the tokens are <unk>, since characters of this")
+  assert "老 U+8001, 师 U+5E08, 了 U+4E86: give weights and their vocabulary" in warning

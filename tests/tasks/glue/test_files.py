@@ -24,6 +24,7 @@ from albert.tasks.glue.files import (
   summary_line,
   warn_of_duplicates,
   warn_of_empty_texts,
+  warn_of_numbers,
 )
 from albert.tasks.glue.flags import ClassifierConfig, format_labels, parse_labels
 from albert.tasks.glue.specs import SPECS, FileFormat, TaskSpec, canonical_name, custom_spec, make_spec
@@ -239,6 +240,39 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
   path.write_text("label\na\na\n", encoding="utf-8")
   with pytest.raises(UserError, match=r"holds 1 label\(s\), \['a'\]: a task needs two or more"):
     read_labels(path, "label")
+
+
+@pytest.mark.parametrize(
+  ("labels", "num_rows", "is_warned"),
+  [
+    (["0", "1"], 2, False),
+    (["1", "2", "3", "4", "5"], 5, False),
+    (["1.0", "2.0"], 3, False),
+    ([str(number) for number in range(20)], 20, False),  # numbered classes
+    (["404", "500"], 90, False),
+    (["1", "2", "x"], 3, False),
+    (["0", "0.00", "0.000"], 90, True),
+    (["0.5", "1"], 90, True),
+    (["250000", "270000", "280000"], 3, True),
+    ([str(number) for number in range(18, 40)], 90, True),  # ages
+  ],
+)
+def test_numbers_that_are_taken_for_labels_are_pointed_out(
+  capsys: pytest.CaptureFixture[str], labels: list[str], num_rows: int, is_warned: bool
+) -> None:
+  warn_of_numbers("t.csv", "price", labels, num_rows)
+  shown = ", ".join(labels[:3]) + (", ..." if len(labels) > 3 else "")
+  assert capsys.readouterr().err == is_warned * (
+    f"warning: t.csv: column 'price' holds {len(labels)} different numbers ({shown}), and each is learned as a class "
+    "of its own: give --regression to predict numbers\n"
+  )
+
+
+def test_equal_labels_of_a_regression_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  (tmp_path / "t.csv").write_text("text,label\na,2.5\nb,2.5\n")
+  config = custom_config(regression=True, text_columns="text", train_file=str(tmp_path / "t.csv"))
+  TextData(config).read(train=True, evaluate=False, predict=False)
+  assert "t.csv: all labels are 2.5, so there is nothing to learn from the texts" in capsys.readouterr().err
 
 
 def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> None:

@@ -58,6 +58,48 @@ def cut(task: TextTask, text: str) -> list[list[int]]:
       return windows
 
 
+def test_the_tokens_that_do_not_fit_are_counted(
+  make_windowed_task: Any, texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+  task = make_windowed_task()
+  tokenizer = load_tokenizer(task.data.tokenizer_config)
+  num_tokens = np.array([len(tokenizer.encode(text)) for text in texts])
+  num_cut = np.maximum(0, num_tokens - (MAX_WINDOWS - 1) * STRIDE - ROOM)
+  num_windows = sum(len(cut(task, text)) for text in texts)
+  needed = len(range(0, num_tokens.max() - ROOM + STRIDE, STRIDE))
+  assert num_windows > len(texts) > np.count_nonzero(num_cut) > 1
+  assert task.sets.examples("train").cut_tokens.tolist() == num_cut.tolist()
+  source = f"{task.config.train_file} (train)"
+  assert capsys.readouterr().err.splitlines()[-2:] == [
+    f"{source}: {len(texts)} texts in {num_windows} windows",
+    f"warning: {source}: texts longer than {MAX_WINDOWS} windows: {np.count_nonzero(num_cut)} of {len(texts)}, "
+    f"{num_cut.sum():,} tokens are cut off: --max_windows={needed} reads all tokens",
+  ]
+  make_windowed_task(max_windows=needed).sets.examples("dev")
+  assert "cut off" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("length", "remedy"),
+  [
+    (20, "--max_seq_length=64 keeps more of them and --long_texts=windows reads them in windows"),
+    (64, "--long_texts=windows reads them in windows"),
+  ],
+)
+def test_a_text_that_is_cut_gives_a_warning(
+  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str], length: int, remedy: str
+) -> None:
+  path = tmp_path / "train.tsv"
+  path.write_text("text\tlabel\n" + "river " * 99 + "\t0\nriver\t1\n")
+  task = make_task(max_seq_length=length, train_file=str(path))
+  num_tokens = task.data.tokenizer.encode_batch_flat(["river " * 99])[0].size
+  task.sets.examples("train")
+  assert capsys.readouterr().err.splitlines()[-1] == (
+    f"warning: {path} (train): texts longer than max_seq_length={length}: 1 of 2, {num_tokens + 2 - length} "
+    f"tokens are cut off: {remedy}"
+  )
+
+
 def outputs_of(task: TextTask, model: Any, name: str, batch_size: int = 4) -> tuple[np.ndarray, list[Any]]:
   """Runs the development set. Returns the output of each row, and the shapes of the batches of ids."""
   rows: dict[int, np.ndarray] = {}

@@ -144,6 +144,8 @@ def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: p
     assert not capsys.readouterr().err
   warn_of_combined_label("rows", ["a,x", "b,x", "a"])  # x is a part of another label
   assert "rows: the label 'a,x' consists of the labels 'a', 'x', and" in capsys.readouterr().err
+  warn_of_combined_label("rows", ["['x', 'y']", '["z"]'])
+  assert """rows: the label "['x', 'y']" consists of the labels 'x', 'y', and""" in capsys.readouterr().err
   warn_of_combined_label("rows", ["a", "b", "b; a"])
   assert capsys.readouterr().err == (
     "warning: rows: the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give "

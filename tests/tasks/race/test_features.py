@@ -43,13 +43,19 @@ def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_m
   assert examples.sequence_counts.tolist() == [3, 2, 2]
   assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]  # question b has no answer
   expected = []
+  num_cut: dict[str, int] = {}
   for question in questions:
     for option in question.options:
       question_ids = tokenizer.encode(with_option(question.text, option))[-max_qa_length:]
       article_ids = tokenizer.encode(question.article)[: max_seq_length - 3 - len(question_ids)]
       expected.append([CLS_ID, *article_ids, SEP_ID, *question_ids, SEP_ID])
+      texts = (question.article, with_option(question.text, option))
+      num_tokens = sum(len(tokenizer.encode(text)) for text in texts)
+      num_cut[question.id] = max(num_cut.get(question.id, 0), num_tokens - len(article_ids) - len(question_ids))
   assert max(len(sequence) for sequence in expected) == max_seq_length
   assert examples.sequence_lengths.tolist() == [len(sequence) for sequence in expected]
+  assert examples.cut_tokens.tolist() == list(num_cut.values())
+  assert all(num_cut.values())
   assert examples.input_ids.tolist() == [token for sequence in expected for token in sequence]
 
 
