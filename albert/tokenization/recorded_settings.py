@@ -19,7 +19,7 @@ from albert.io.json_text import decode_object
 from albert.io.text import format_value
 from albert.tokenization.vocabulary import (
   NAMES,
-  SPECIAL_PIECES,
+  SPECIAL_NAMES,
   TokenizerConfig,
   find_vocabulary,
   kind_of,
@@ -48,10 +48,8 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
   "sentencepiece": {
     "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
-    "remove_space": (True,),
     "add_prefix_space": (True,),
     "sp_model_kwargs": ({},),
-    **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
   },
   "wordpiece": {
     "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
@@ -59,7 +57,6 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "tokenize_chinese_chars": (True,),
     "strip_accents": (True, False),  # see _huggingface_settings
     "never_split": ([],),
-    **{token: (f"[{token[:-6].upper()}]",) for token in _SPECIAL_TOKENS},
   },
   "byte_level_bpe": {
     "tokenizer_class": (
@@ -67,9 +64,6 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
       *_GENERIC_CLASSES,
     ),
     "add_prefix_space": (False,),
-    **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},
-    "cls_token": ("<s>", "[CLS]"),
-    "sep_token": ("</s>", "[SEP]"),
   },
 }
 _ADDED_TOKENS = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
@@ -191,15 +185,19 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
   """Raises UserError if tokenizer_config.json has a setting with which transformers gives other ids."""
-  allowed_values = _VALUES[kind_of(vocabulary)]
-  for key, allowed in ({"truncation_side": ("right",)} | allowed_values).items():
-    value = _content(values.get(key))
+  kind = kind_of(vocabulary)
+  names_of_token = dict(zip(_SPECIAL_TOKENS, SPECIAL_NAMES[kind], strict=True))
+  for key, possible in ({"truncation_side": ("right",)} | _VALUES[kind] | names_of_token).items():
+    value, allowed = _content(values.get(key)), possible
+    if key in names_of_token and value in possible[1:]:  # of several names in the vocabulary, the first one counts
+      content = _read(vocabulary)
+      allowed = tuple(name for name in possible if name == value or name.encode() in content)[:1]
     if value is not None and value not in allowed and not (value == [] and {} in allowed):
       raise UserError(
         f"{file}: {key} is {format_value(value)}, with which transformers gives other ids than this project, which "
         f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
-  special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
+  special_pieces = [name for names in names_of_token.values() for name in names]
   for key in _ADDED_TOKENS:
     tokens = values.get(key) or []
     tokens = list(tokens.values()) if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
@@ -228,14 +226,20 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
 
 def _is_user_defined(token: Any, vocabulary: str) -> bool:
   """Returns whether a SentencePiece model has a token as a user-defined symbol, which is never cut."""
-  if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str) or not files.exists(vocabulary):
+  if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str):
     return False
-  with files.open_file(vocabulary) as file:
-    model = file.read()
   text = token.encode("utf-8", errors="replace")
   # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
   piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
-  return re.search(piece, model, re.DOTALL) is not None
+  return re.search(piece, _read(vocabulary), re.DOTALL) is not None
+
+
+def _read(vocabulary: str) -> bytes:
+  """Returns the content of a vocabulary; nothing if there is no such file, which is reported when it is opened."""
+  if not files.exists(vocabulary):
+    return b""
+  with files.open_file(vocabulary) as file:
+    return file.read()
 
 
 def _content(value: Any) -> Any:

@@ -118,6 +118,14 @@ class SpecialIds(NamedTuple):
 # ALBERT's control symbols in SentencePiece models, in order of their ids.
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+# Kind of a vocabulary -> the names that its special pieces may have, in the order of SpecialIds. Of several ones in a
+# vocabulary, the first counts.
+_CLS_SEP_MASK_NAMES = (("[CLS]", "<cls>", "<s>"), ("[SEP]", "<sep>", "</s>"), ("[MASK]", "<mask>"))
+SPECIAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+  "sentencepiece": (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), *_CLS_SEP_MASK_NAMES),
+  "wordpiece": (("[PAD]", "<pad>"), ("[UNK]", "<unk>"), *_CLS_SEP_MASK_NAMES),
+  "byte_level_bpe": (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("<s>", "[CLS]"), ("</s>", "[SEP]"), ("<mask>", "[MASK]")),
+}
 SENTENCE_PIECE_IDS = SpecialIds(PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID)
 
 
@@ -169,6 +177,20 @@ def written_ranges(text: str, origins: np.ndarray, is_written: np.ndarray) -> tu
   starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
   ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
   return starts, ends
+
+
+def find_special_ids(path: str, kind: str, id_of_piece: Mapping[str, int]) -> SpecialIds:
+  """Finds the special pieces of a vocabulary, a file of a kind, by their names. Raises UserError if one is missing."""
+  ids = []
+  for names in SPECIAL_NAMES[kind]:
+    found = [name for name in names if name in id_of_piece]
+    if not found:
+      raise UserError(
+        f"{path}: none of its {len(id_of_piece)} pieces is {' or '.join(names)}: give a vocabulary of ALBERT, BERT or "
+        "RoBERTa, or train one with data_prep/train_vocab.py"
+      )
+    ids.append(id_of_piece[found[0]])
+  return SpecialIds(*ids)
 
 
 class Vocabulary(abc.ABC):
