@@ -17,11 +17,13 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import decode_object
 from albert.io.text import format_value
+from albert.tokenization.unigram_json import read_unigram
 from albert.tokenization.vocabulary import (
   NAMES,
   SPECIAL_NAMES,
   TokenizerConfig,
   find_vocabulary,
+  is_unigram_json,
   kind_of,
   run_directories,
   vocabulary_in,
@@ -123,8 +125,10 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   """Returns the settings of a vocabulary that are given or recorded, by name; see `tokenizer_config`."""
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
-  for directory in dict.fromkeys([_directory(vocabulary), *directories]):
-    file, recorded = _read_record(directory, vocabulary)
+  records = [_read_record(directory, vocabulary) for directory in dict.fromkeys([_directory(vocabulary), *directories])]
+  if is_unigram_json(vocabulary):
+    records[:0] = [(vocabulary, read_unigram(vocabulary, _read(vocabulary)).settings)]
+  for file, recorded in records:
     for name in SETTINGS:
       value = recorded.get(name)
       if value is None:
@@ -213,6 +217,9 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
   """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
   if kind_of(vocabulary) == "byte_level_bpe":
     return {}  # its text is never changed
+  if is_unigram_json(vocabulary):
+    _check_normalizer(file, values, vocabulary)
+    return {}  # tokenizer.json has the settings
   if kind_of(vocabulary) == "sentencepiece":
     return values
   strips, lowers = values.get("strip_accents"), values.get("do_lower_case") is not False
@@ -222,6 +229,18 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
       "text: take another vocabulary"
     )
   return {**values, "keep_accents": None if strips is None or not lowers else not strips}
+
+
+def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
+  """Raises UserError if AlbertTokenizer, which makes a normalizer from its own settings, gives other ids."""
+  settings = read_unigram(vocabulary, _read(vocabulary)).settings
+  for key, step in {"do_lower_case": "Lowercase", "keep_accents": "NFKD"}.items():
+    given = values.get(key, key == "do_lower_case")
+    if str(values.get("tokenizer_class")).startswith("AlbertTokenizer") and given != settings[key]:
+      raise UserError(
+        f"{file}: {key} is {format_value(given)}, which contradicts the step {step} in the normalizer of "
+        f"{vocabulary}: correct the wrong file"
+      )
 
 
 def _is_user_defined(token: Any, vocabulary: str) -> bool:

@@ -40,6 +40,7 @@ import sentencepiece
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
 from albert.tokenization import normalization
+from albert.tokenization.unigram_json import read_unigram
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   WORD_START,
@@ -105,7 +106,10 @@ class SentencePieceVocabulary(Vocabulary):
 
   def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
     super().__init__(config, contents)
-    (model,) = contents.values()
+    ((name, model),) = contents.items()
+    is_json = name.endswith(".json")
+    if is_json:
+      model = read_unigram(self.file, model).model
     try:
       original = _load_processor(model)
       user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
@@ -127,11 +131,12 @@ class SentencePieceVocabulary(Vocabulary):
         f"{self.file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote; a "
         "WordPiece vocabulary is recognized by a name that ends in .txt"
       ) from error
-    has_space_inside = any(
-      WORD_START in text for text in [*user_defined_symbols, *(piece[1:] for piece in self.pieces)]
-    )
+    ends_of_pieces = [
+      piece[1:] for piece, is_special in zip(self.pieces, self.is_special, strict=True) if not is_special
+    ]
+    has_space_inside = any(WORD_START in text for text in [*user_defined_symbols, *ends_of_pieces])
     self.words_are_independent = treats_words_alike and WORD_START in self.pieces and not has_space_inside
-    self.comma_rule = CommaRule(self.processor, self.pieces, self.is_special)
+    self.comma_rule = CommaRule(self.processor, [] if is_json else self.pieces, self.is_special)
     scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
     # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
     # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this
@@ -341,7 +346,7 @@ class CommaRule:
 
   Args:
     processor: the SentencePiece model.
-    pieces: the V pieces, in order of their ids.
+    pieces: the V pieces, in order of their ids; none if the rule is not applied, as in transformers 5.
     is_special: bool [V], True for pieces that do not represent text (control symbols, <unk>, unused pieces).
 
   Attributes:
@@ -356,7 +361,7 @@ class CommaRule:
     self._is_special = is_special
     self.split = functools.lru_cache(maxsize=4096)(self._split)
     self._unk_id = processor.unk_id()
-    self.ids_decide = processor.piece_to_id(",") != self._unk_id
+    self.ids_decide = not pieces or processor.piece_to_id(",") != self._unk_id
     self.splits: dict[int, list[int]] = {
       i: self._split(piece)[0] for i, piece in enumerate(pieces) if ends_in_digit_comma(piece) and not is_special[i]
     }

@@ -59,7 +59,7 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     assert isinstance(vocabulary, SentencePieceVocabulary)
     self.sentence_piece = vocabulary
     self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-    if "," not in vocabulary.pieces:
+    if not vocabulary.comma_rule.ids_decide:
       raise UserError(
         f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
         "train it on text with commas, or with a comma in --user_defined_symbols"

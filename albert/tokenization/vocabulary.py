@@ -1,13 +1,14 @@
 """Vocabularies of every kind: the settings of a tokenizer, the files, the special pieces, and what each kind can do.
 
 The name of a vocabulary says of which kind it is: a SentencePiece model, a WordPiece vocabulary (.txt), or byte-level
-BPE (.json).
+BPE (.json); a tokenizer.json with a unigram vocabulary counts as a SentencePiece model (see `unigram_json`).
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import hashlib
 import re
 import unicodedata
@@ -318,8 +319,22 @@ def run_directories(directory: str) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-  """Returns the kind that the name of a vocabulary says, `Vocabulary.kind`."""
-  return "wordpiece" if path.endswith(".txt") else "byte_level_bpe" if path.endswith(".json") else "sentencepiece"
+  """Returns the kind that the name of a vocabulary, and in a tokenizer.json its content, says, `Vocabulary.kind`."""
+  if path.endswith(".json") and not is_unigram_json(path):
+    return "byte_level_bpe"
+  return "wordpiece" if path.endswith(".txt") else "sentencepiece"
+
+
+def is_unigram_json(path: str) -> bool:
+  """Returns whether a vocabulary is a tokenizer.json with unigram pieces, see `unigram_json`."""
+  return path.endswith(_TOKENIZER) and files.exists(path) and _has_unigram(path, files.stat(path))
+
+
+@functools.lru_cache(maxsize=16)
+def _has_unigram(path: str, metadata: files.Stat) -> bool:
+  del metadata  # a part of the cache key: a file that has changed is read again
+  with files.open_file(path) as file:
+    return re.search(rb'"type":\s*"Unigram"', file.read()) is not None
 
 
 def vocabulary_paths(path: str) -> list[str]:
@@ -341,7 +356,7 @@ def vocabulary_copies(path: str) -> dict[str, str]:
   if len(paths) > 1:
     return dict(zip((_BPE_PIECES, _BPE_MERGES), paths, strict=True))
   names = {"sentencepiece": _SENTENCE_PIECE, "wordpiece": _WORDPIECE, "byte_level_bpe": _TOKENIZER}
-  return {names[kind_of(path)]: path}
+  return {_TOKENIZER if path.endswith(_TOKENIZER) else names[kind_of(path)]: path}
 
 
 def read_vocabulary_files(path: str) -> dict[str, bytes]:
@@ -399,6 +414,6 @@ def vocabulary_in(directory: str) -> str | None:
         return path
       # Hugging Face writes a tokenizer.json without merges for models of other kinds.
       with files.open_file(path) as file:
-        if b'"merges"' in file.read():
+        if b'"merges"' in file.read() or is_unigram_json(path):
           return path
   return None
