@@ -286,6 +286,11 @@ class IdsOfWords(dict[str, list[int]]):
     return ids
 
 
+def fits_model(num_pieces: int, vocab_size: int) -> bool:
+  """Returns whether a model may have `vocab_size` embeddings: some are padded to a multiple of up to 1,024."""
+  return num_pieces <= vocab_size < num_pieces + 1024
+
+
 def is_written_without_spaces(character: str) -> bool:
   """Returns whether a character belongs to a script without spaces between words, such as Han or Thai."""
   return any(low <= ord(character) <= high for low, high in _SCRIPTS_WITHOUT_SPACES)
