@@ -113,9 +113,9 @@ class SentencePieceVocabulary(Vocabulary):
     try:
       original = _load_processor(model)
       user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
-      special_pieces = self._find_special_ids(original)
-      model = _with_control_pieces(model, special_pieces)
-      user_defined_symbols = [symbol for symbol in user_defined_symbols if symbol not in special_pieces]
+      if special_pieces := self._find_special_ids(original):
+        model = _with_control_pieces(model, special_pieces)
+        user_defined_symbols = [symbol for symbol in user_defined_symbols if symbol not in special_pieces]
       self.exact_model = with_exact_scores(model)
       self.processor = _load_processor(self.exact_model)
       # The model's normalization changes normal pieces in a text, but no user-defined symbols.
@@ -149,11 +149,11 @@ class SentencePieceVocabulary(Vocabulary):
     ).findall
 
   def _find_special_ids(self, processor: sentencepiece.SentencePieceProcessor) -> set[str]:
-    """Finds the special ids, and returns the special pieces without that of unknown text, which may have any name."""
+    """Finds the special ids, and returns the special pieces that are no control symbols, so text may yield them."""
     self.pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     id_of_piece = {piece: i for i, piece in enumerate(self.pieces)} | {"<unk>": processor.unk_id()}
     self.special_ids = find_special_ids(self.file, self.kind, id_of_piece)
-    return {self.pieces[i] for i in {*self.special_ids} - {self.special_ids.unk}}
+    return {self.pieces[i] for i in self.special_ids if not (processor.is_control(i) or processor.is_unknown(i))}
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:

@@ -18,7 +18,6 @@ import collections
 import functools
 import itertools
 import struct
-import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -124,13 +123,13 @@ def _encode_model(vocab: Sequence[tuple[str, float]], unk_id: int, charsmap: byt
   def number(field: int, value: int) -> bytes:
     return encode_varint(field << 3) + encode_varint(value)
 
-  model = b""
+  fields = []
   for i, (piece, score) in enumerate(vocab):
     piece_type = _UNKNOWN if i == unk_id else _UNUSED if WORD_START in piece[1:] else _NORMAL
     text = encode_bytes_field(1, piece.encode("utf-8"))
-    model += encode_bytes_field(1, text + struct.pack("<Bf", 0x15, score) + number(3, piece_type))
-  model += encode_bytes_field(2, number(3, 1) + number(4, len(vocab)) + number(40, unk_id))  # 3: a unigram model
-  return model + encode_bytes_field(3, encode_bytes_field(2, charsmap) if charsmap else b"")
+    fields.append(encode_bytes_field(1, text + struct.pack("<Bf", 0x15, score) + number(3, piece_type)))
+  fields.append(encode_bytes_field(2, number(3, 1) + number(4, len(vocab)) + number(40, unk_id)))  # 3: a unigram model
+  return b"".join([*fields, encode_bytes_field(3, encode_bytes_field(2, charsmap) if charsmap else b"")])
 
 
 def _without_marks(rules: Mapping[str, str]) -> dict[str, str]:
@@ -138,7 +137,7 @@ def _without_marks(rules: Mapping[str, str]) -> dict[str, str]:
 
   Without marks, the library tokenizers applies no other rules: it does not join the letters of a Korean syllable.
   """
-  marks = (c for c in map(chr, range(0x300, sys.maxunicode)) if unicodedata.category(c)[0] == "M")
+  marks = (c for c in map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0))) if unicodedata.category(c)[0] == "M")
   return {**rules, **dict.fromkeys((mark for mark in marks if not has_newer_characters(mark)), "")}
 
 
