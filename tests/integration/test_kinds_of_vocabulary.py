@@ -108,8 +108,8 @@ def write_vocabulary(directory: Path, kind: str, sentences: Sequence[str]) -> st
   if kind == "unigram_json":
     text = unicodedata.normalize("NFKD", "".join(sentences).lower())
     characters = [c for c in text if unicodedata.category(c)[0] not in "MZ"]
-    pieces = {"▁": -2.0, ",": -9.0, "▁हनद": -5.0} | dict.fromkeys(characters, -4.0)
-    return unigram_reference.write_vocabulary(directory, pieces, ["NFKD", "StripAccents", "Lowercase"])
+    scores = {"▁": -2.0, ",": -9.0, "▁हनद": -5.0} | dict.fromkeys(characters, -4.0)
+    return unigram_reference.write_vocabulary(directory, scores, ["NFKD", "StripAccents", "Lowercase"])
   characters = sorted(set("".join(sentences)) - set("ALBERT"))
   # [MASK] and the others are not the first pieces here.
   pieces = ["[PAD]", *characters, *SPECIAL_PIECES[1:], "al", "##bert", "##b"]

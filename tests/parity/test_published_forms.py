@@ -1,4 +1,4 @@
-"""Tokenizers in the forms of published ALBERTs in other languages: transformers saves them, and our ids are its ids."""
+"""transformers saves ALBERTs in the forms of published ones in other languages: our ids and vectors are the same."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import albert
 from albert.io.protobuf import decode_fields
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model
 from tests.tokenization.script_texts import texts_of_all_scripts
 
-transformers = pytest.importorskip("transformers")
+torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 
 # Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Bengali, Tamil, Telugu, Thai, Hiragana, Katakana, Han, Hangul.
 ALPHABETS = [(0x61, 0x7B), (0xC0, 0x180), (0x3B1, 0x3CA), (0x410, 0x460), (0x5D0, 0x5EB), (0x620, 0x650),
@@ -100,3 +102,27 @@ def test_spiece_model(model_file: str, texts: list[str], settings: dict[str, boo
   others = different(ours, theirs, texts)
   unknown = [text for text in others if not has_known_difference(text) and not re.search(r"\d,", text)]
   assert len(unknown) <= 15
+
+
+@pytest.mark.parametrize(
+  "fields",
+  [
+    {"embedding_size": 64, "num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "silu"},
+    {"max_position_embeddings": 40_000, "layer_norm_eps": 1e-3, "hidden_act": "gelu_fast", "vocab_size": 3072},
+  ],
+)
+def test_vectors_of_texts(tmp_path: Path, model_file: str, fields: dict[str, Any]) -> None:
+  theirs = albert_tokenizer(model_file)
+  sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "num_hidden_layers": 3}
+  config = transformers.AlbertConfig(**{"vocab_size": len(theirs), "initializer_range": 0.1} | sizes | fields)
+  torch.manual_seed(3)
+  model = transformers.AlbertModel(config).eval()
+  for part in (theirs, model):
+    part.save_pretrained(tmp_path)
+  texts = sentences(20, seed=1)
+  batch = theirs(texts, return_tensors="pt", padding=True)
+  with torch.no_grad():
+    states = model(**batch).last_hidden_state
+  mask = batch["attention_mask"][:, :, None]
+  expected = (states * mask).sum(1) / mask.sum(1)
+  assert np.abs(albert.encode(texts, encoder=tmp_path) - expected.numpy()).max() < 1e-5
