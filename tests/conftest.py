@@ -122,18 +122,15 @@ def train_small_model(
   path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, model_type: str = "unigram", **settings: Any
 ) -> str:
   """Trains a SentencePiece model with ALBERT's control symbols, and returns its path."""
-  settings = {"user_defined_symbols": list('()"-.–£€')} | settings
+  special_ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
+  control_symbols = ["[CLS]", "[SEP]", "[MASK]"]
+  settings = special_ids | {"user_defined_symbols": list('()"-.–£€'), "control_symbols": control_symbols} | settings
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
     model_writer=model,
     vocab_size=vocab_size,
     model_type=model_type,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
     num_threads=1,
     minloglevel=2,
     **settings,

@@ -11,6 +11,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.text import format_value
 
+LAYER_NORM_EPSILON = 1e-12  # of the original
 # Other names of the tanh approximation of GELU. ALBERT's authors use only this approximation and call it gelu.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
@@ -49,7 +50,7 @@ class ModelConfig(Config):
   hidden_act: str = option(
     "gelu",
     "activation of the feed-forward network; gelu: the tanh approximation, as the original; gelu_erf: the exact GELU",
-    choices=("gelu", "gelu_erf", "relu"),
+    choices=("gelu", "gelu_erf", "relu", "silu"),
   )
   hidden_dropout_prob: float = option(
     0.0, "dropout rate of the embeddings and of the block outputs", minimum=0, below=1
@@ -63,6 +64,7 @@ class ModelConfig(Config):
   initializer_range: float = option(
     0.02, "standard deviation of the truncated normal distribution that initializes weights", above=0
   )
+  layer_norm_eps: float = option(LAYER_NORM_EPSILON, "epsilon of layer normalization", above=0)
   sharing: str = option(
     "all",
     "weights that the layers of a group share: all, those of attention, those of the feed-forward network (ffn), or "
@@ -81,6 +83,13 @@ class ModelConfig(Config):
       raise UserError(
         f"num_hidden_groups must be at most num_hidden_layers ({self.num_hidden_layers}), got {self.num_hidden_groups}"
       )
+
+  def to_dict(self) -> dict[str, Any]:
+    """See Config. The original's albert_config.json has no layer_norm_eps, so it is there only if it differs."""
+    values = super().to_dict()
+    if self.layer_norm_eps == LAYER_NORM_EPSILON:
+      del values["layer_norm_eps"]
+    return values
 
   @property
   def num_attention_groups(self) -> int:
@@ -178,13 +187,12 @@ _HUGGINGFACE_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # hidden_act of ModelConfig -> the name in transformers. Both use the name "gelu", for different functions: in the
 # original it is the tanh approximation, in transformers the exact GELU.
-ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
+ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "silu": "silu"}
 # More names of these functions in transformers -> hidden_act of ModelConfig.
-_ACTIVATION_SYNONYMS = {"gelu_python": "gelu_erf", "gelu_fast": "gelu"}
+_ACTIVATION_SYNONYMS = {"gelu_python": "gelu_erf", "gelu_fast": "gelu", "swish": "silu"}
 _OUR_ACTIVATION_NAMES = {theirs: ours for ours, theirs in ACTIVATION_NAMES.items()} | _ACTIVATION_SYNONYMS
 # Settings of transformers that have only one possible value here.
 _REQUIRED_VALUES = {
-  "layer_norm_eps": 1e-12,
   "position_embedding_type": "absolute",
   "is_decoder": False,
   "add_cross_attention": False,

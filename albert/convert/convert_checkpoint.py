@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from albert.config.model import LAYER_NORM_EPSILON
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.errors import RunError, UserError
@@ -90,8 +91,10 @@ def _write(model: ConvertedModel, directory: str, target_format: str, architectu
 def _write_tf1(model: ConvertedModel, directory: str) -> ConvertedModel:
   """Writes model.ckpt.* and albert_config.json for the original's code, and returns the model that it can express."""
   model = expand_sharing(model)
-  if model.config.hidden_act == "gelu_erf":
-    raise UserError("hidden_act gelu_erf: the original has only the tanh approximation; give another --format")
+  for key, values in {"hidden_act": ("gelu", "relu"), "layer_norm_eps": (LAYER_NORM_EPSILON,)}.items():
+    value = getattr(model.config, key)
+    if value not in values:
+      raise UserError(f"{key} {value}: the original has only {' and '.join(map(str, values))}: give another --format")
   settings = model.tokenizer_config
   if settings and not settings.do_lower_case:
     log("format tf1: its scripts need --do_lower_case=false: the format has no place for the case of the vocabulary")

@@ -143,7 +143,7 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
     "model_type": "albert",
     **common,
     "hidden_act": ACTIVATION_NAMES[model.config.hidden_act],
-    "layer_norm_eps": 1e-12,
+    "layer_norm_eps": model.config.layer_norm_eps,
     "tie_word_embeddings": True,
     "pad_token_id": special_ids.pad,
     "bos_token_id": special_ids.cls,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
+from albert.config.model import LAYER_NORM_EPSILON, ModelConfig
 from albert.models.blocks import MASKED_SCORE
-from albert.models.layers import ACTIVATIONS, LAYER_NORM_EPSILON
+from albert.models.layers import ACTIVATIONS
 from albert.tokenization.vocabulary import SpecialIds
 from albert.weights.names import POOLER
 
@@ -204,17 +204,19 @@ class LayerNorm(tf.Module):
   Args:
     weights: weights by their names in the original code.
     name: the name of the layer in the original code.
+    epsilon: what is added to the variance.
   """
 
-  def __init__(self, weights: Weights, name: str):
+  def __init__(self, weights: Weights, name: str, epsilon: float = LAYER_NORM_EPSILON):
     super().__init__(name="LayerNorm")
+    self._epsilon = epsilon
     self.gamma = make_constant(weights[f"{name}/gamma"], "gamma")
     self.beta = make_constant(weights[f"{name}/beta"], "beta")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-    return centered * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma) + self.beta
+    return centered * (tf.math.rsqrt(variance + self._epsilon) * self.gamma) + self.beta
 
 
 class _Attention(tf.Module):
@@ -233,7 +235,7 @@ class _Attention(tf.Module):
     self.key = Dense(weights, f"{block}/attention_1/self/key", dtype)
     self.value = Dense(weights, f"{block}/attention_1/self/value", dtype)
     self.output_dense = Dense(weights, f"{block}/attention_1/output/dense", dtype)
-    self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm")
+    self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm", config.layer_norm_eps)
 
   def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
@@ -264,7 +266,7 @@ class _FeedForward(tf.Module):
     self._activation = ACTIVATIONS[config.hidden_act].inference
     self.intermediate = Dense(weights, f"{block}/ffn_1/intermediate/dense", dtype)
     self.output_dense = Dense(weights, f"{block}/ffn_1/intermediate/output/dense", dtype)
-    self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm_1")
+    self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm_1", config.layer_norm_eps)
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     return self.layer_norm(x + self.output_dense(self._activation(self.intermediate(x))))
@@ -284,7 +286,7 @@ class ServedEncoder(tf.Module):
     self.config = config
     for name in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
       setattr(self, name, make_constant(weights[f"bert/embeddings/{name}"], name))
-    self.layer_norm = LayerNorm(weights, "bert/embeddings/LayerNorm")
+    self.layer_norm = LayerNorm(weights, "bert/embeddings/LayerNorm", config.layer_norm_eps)
     self.projection = None
     if config.embedding_size != config.hidden_size:
       self.projection = Dense(weights, "bert/encoder/embedding_hidden_mapping_in", dtype)

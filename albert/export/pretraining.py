@@ -40,7 +40,7 @@ class MaskedLMHead(tf.Module):
     self._config = config
     self._activation = ACTIVATIONS[config.hidden_act].inference
     self.transform = Dense(weights, "cls/predictions/transform/dense")
-    self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
+    self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm", config.layer_norm_eps)
     self.output_bias = make_constant(weights["cls/predictions/output_bias"], "output_bias")
     self.word_embeddings = word_embeddings
 
@@ -130,7 +130,10 @@ class ServedFillMask(_PretrainingForm):
     distances = tf.math.top_k(distances, num_computed).values  # [B, M]
     positions = tf.where(distances > 0, length - distances, 0)
     logits = self.output(self.encoder.outputs_at(tokens, positions, layout))
-    best = tf.math.top_k(tf.nn.softmax(logits), self._top_k)
+    probabilities = tf.nn.softmax(logits)
+    if len(self._pieces) < logits.shape[-1]:  # the embeddings are padded
+      probabilities = probabilities[:, :, : len(self._pieces)]
+    best = tf.math.top_k(probabilities, self._top_k)
     is_real = tf.expand_dims(distances > 0, 2)
     return {
       "ids": tf.where(is_real, best.indices, 0)[:, :max_masks],

@@ -29,7 +29,7 @@ class Embeddings(keras.layers.Layer):
   def __init__(self, config: ModelConfig, name: str = "embeddings", dtype: layers.DType = None):
     super().__init__(name=name, dtype=dtype)
     self.config = config
-    self.layer_norm = layers.LayerNorm(dtype=self.dtype_policy)
+    self.layer_norm = layers.LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     config = self.config
@@ -120,7 +120,7 @@ class SelfAttention(keras.layers.Layer):
     self.key = layers.dense(config.hidden_size, stddev, "key", policy)
     self.value = layers.dense(config.hidden_size, stddev, "value", policy)
     self.output_dense = layers.dense(config.hidden_size, stddev, "dense", policy)
-    self.layer_norm = layers.LayerNorm(dtype=policy)
+    self.layer_norm = layers.LayerNorm(config.layer_norm_eps, dtype=policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
@@ -199,7 +199,7 @@ class FeedForward(keras.layers.Layer):
     self.intermediate = layers.dense(config.intermediate_size, config.initializer_range, "intermediate", policy)
     self.output_dense = layers.dense(config.hidden_size, config.initializer_range, "dense", policy)
     self.activation = ACTIVATIONS[config.hidden_act].training
-    self.layer_norm = layers.LayerNorm(dtype=policy)
+    self.layer_norm = layers.LayerNorm(config.layer_norm_eps, dtype=policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     build_in_scope(self.intermediate, [None, None, self.config.hidden_size])

@@ -156,7 +156,7 @@ class MaskedLMHead(keras.layers.Layer):
     self.config = config
     self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense", self.dtype_policy)
     self.activation = layers.ACTIVATIONS[config.hidden_act].training
-    self.layer_norm = layers.LayerNorm(dtype=self.dtype_policy)
+    self.layer_norm = layers.LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     self.output_bias = self.add_weight(

@@ -6,6 +6,7 @@ logits are computed in float32.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -14,10 +15,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.base import from_dict
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import LAYER_NORM_EPSILON, MODELS, ModelConfig
 from albert.errors import UserError
-
-LAYER_NORM_EPSILON = 1e-12
 
 # Any stands for keras.mixed_precision.Policy, since tf_keras has no type information.
 DType: TypeAlias = str | Any | None
@@ -32,28 +31,32 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-@tf.custom_gradient
-def _layer_norm(
-  x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
-  """Layer normalization of x float32 [..., size]. The gradient in closed form takes fewer passes over memory."""
+@functools.cache
+def _layer_norm(epsilon: float) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
+  """Returns layer normalization of x float32 [..., size]; a gradient in closed form takes fewer passes over memory."""
 
   def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(values, axis=-1, keepdims=True)
 
-  centered = x - mean(x)
-  inverse_stddev = tf.math.rsqrt(mean(tf.square(centered)) + LAYER_NORM_EPSILON)
-  normalized = centered * inverse_stddev
+  @tf.custom_gradient
+  def normalize(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
+  ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
+    centered = x - mean(x)
+    inverse_stddev = tf.math.rsqrt(mean(tf.square(centered)) + epsilon)
+    normalized = centered * inverse_stddev
 
-  def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    scaled = upstream * gamma
-    wrt_x = inverse_stddev * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
-    all_axes_but_last = list(range(x.shape.rank - 1))
-    wrt_gamma = tf.reduce_sum(upstream * normalized, axis=all_axes_but_last)
-    wrt_beta = tf.reduce_sum(upstream, axis=all_axes_but_last)
-    return wrt_x, wrt_gamma, wrt_beta
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+      scaled = upstream * gamma
+      wrt_x = inverse_stddev * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
+      all_axes_but_last = list(range(x.shape.rank - 1))
+      wrt_gamma = tf.reduce_sum(upstream * normalized, axis=all_axes_but_last)
+      wrt_beta = tf.reduce_sum(upstream, axis=all_axes_but_last)
+      return wrt_x, wrt_gamma, wrt_beta
 
-  return normalized * gamma + beta, gradient
+    return normalized * gamma + beta, gradient
+
+  return normalize
 
 
 def dense(
@@ -121,15 +124,17 @@ def dropout(
 
 
 class LayerNorm(keras.layers.Layer):
-  """Layer normalization over the last axis, computed in float32, with epsilon 1e-12 as in the original.
+  """Layer normalization over the last axis, computed in float32.
 
   Args:
+    epsilon: what is added to the variance.
     name: Keras' name of the layer.
     dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, name: str = "LayerNorm", dtype: DType = None):
+  def __init__(self, epsilon: float = LAYER_NORM_EPSILON, name: str = "LayerNorm", dtype: DType = None):
     super().__init__(name=name, dtype=dtype)
+    self._normalize = _layer_norm(epsilon)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     size = input_shape[-1]
@@ -140,7 +145,7 @@ class LayerNorm(keras.layers.Layer):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """x [..., size] -> the same shape and dtype."""
     gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-    return tf.cast(_layer_norm(tf.cast(x, tf.float32), gamma, beta), x.dtype)
+    return tf.cast(self._normalize(tf.cast(x, tf.float32), gamma, beta), x.dtype)
 
 
 def dense_weights(layer: keras.layers.Dense, prefix: str) -> dict[str, tf.Variable]:
@@ -211,6 +216,7 @@ ACTIVATIONS = {
   "gelu": Activation(_gelu_with_gradient, _gelu),
   "gelu_erf": Activation(_gelu_erf, _gelu_erf),
   "relu": Activation(tf.nn.relu, tf.nn.relu),
+  "silu": Activation(tf.nn.silu, tf.nn.silu),
 }
 
 

@@ -190,7 +190,7 @@ class SquadV2Head(keras.layers.Layer):
     # start state and [CLS]. The names are those of XLNet's layers.
     self.start = _logit_layer(stddev, "start_logits")
     self.end_0 = PairDense(size, stddev, "end_dense_0", policy)
-    self.end_norm = layers.LayerNorm("end_LayerNorm", policy)
+    self.end_norm = layers.LayerNorm(name="end_LayerNorm", dtype=policy)
     self.end_1 = _logit_layer(stddev, "end_dense_1")
     self.null_0 = PairDense(size, stddev, "answer_dense_0", policy)
     self.null_1 = _logit_layer(stddev, "answer_dense_1", use_bias=False)

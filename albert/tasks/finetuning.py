@@ -23,7 +23,7 @@ from albert.tasks.predictions import predictions_name
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization import recorded_settings
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import TokenizerConfig, VocabularyId, VocabularySize
+from albert.tokenization.vocabulary import TokenizerConfig, VocabularyId, VocabularySize, fits_model
 
 _DataT = TypeVar("_DataT", bound="FinetuningData")
 
@@ -123,8 +123,8 @@ class FinetuningData(abc.ABC):
     """Checks that the vocabulary and max_seq_length fit the model.
 
     Raises:
-      UserError: there is no vocabulary, its size is not the model's vocab_size, or max_seq_length is greater than the
-        model's number of positions.
+      UserError: there is no vocabulary, its size does not fit the model's vocab_size, or max_seq_length is greater than
+        the model's number of positions.
     """
     config, positions = self.config, model_config.max_position_embeddings
     if config.max_seq_length > positions:
@@ -136,7 +136,7 @@ class FinetuningData(abc.ABC):
         "--spm_model_file is missing, and there is no vocabulary such as spiece.model in --output_dir or beside "
         "--init_checkpoint: give the vocabulary that the weights were trained with"
       )
-    if self.tokenizer.vocab_size != model_config.vocab_size:
+    if not fits_model(self.tokenizer.vocab_size, model_config.vocab_size):
       raise UserError(
         f"--spm_model_file={config.spm_model_file} has {self.tokenizer.vocab_size} pieces, the model has vocab_size "
         f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"

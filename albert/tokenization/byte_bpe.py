@@ -27,8 +27,6 @@ from albert.io.text import decode_utf8, encode_utf8, format_value, replace_surro
 from albert.tokenization import vocabulary
 from albert.tokenization.normalization import CharacterTable
 
-# The special pieces, in the order of SpecialIds: RoBERTa's names, and BERT's.
-SPECIAL_NAMES = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("<s>", "[CLS]"), ("</s>", "[SEP]"), ("<mask>", "[MASK]"))
 _REMEDY = "give the tokenizer.json, or the vocab.json with merges.txt, of a byte-level BPE vocabulary such as RoBERTa's"
 # Settings of `model` in tokenizer.json that change the ids; each must be absent, null, false or "".
 _MODEL_SETTINGS = ("dropout", "byte_fallback", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
@@ -280,22 +278,14 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
         f"{path}: none of its {len(id_of_piece)} pieces is {format_value(character)}, which stands for the byte "
         f"0x{byte:02x}: {_REMEDY}"
       )
-  special_ids: list[int] = []
-  for names in SPECIAL_NAMES:
-    found = [name for name in names if name in id_of_piece]
-    if not found:
-      raise UserError(
-        f"{path}: none of its {len(ids)} pieces is {' or '.join(names)}: give a vocabulary with "
-        f"{', '.join(name for name, _ in SPECIAL_NAMES)}, such as RoBERTa's"
-      )
-    special_ids.append(id_of_piece[found[0]])
+  special_ids = vocabulary.find_special_ids(path, ByteLevelBPEVocabulary.kind, id_of_piece)
   place_of: dict[Merge, str] = {}
   for place, pair in pairs:
     merge = _to_merge(place, pair, id_of_piece)
     if merge in place_of:
       raise UserError(f"{place}: stands in {place_of[merge]} already: give a file in which every merge occurs once")
     place_of[merge] = place
-  return [piece_of_id[piece_id] for piece_id in ids], list(place_of), vocabulary.SpecialIds(*special_ids)
+  return [piece_of_id[piece_id] for piece_id in ids], list(place_of), special_ids
 
 
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:

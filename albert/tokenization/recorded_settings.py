@@ -17,11 +17,13 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import decode_object
 from albert.io.text import format_value
+from albert.tokenization.unigram_json import read_unigram
 from albert.tokenization.vocabulary import (
   NAMES,
-  SPECIAL_PIECES,
+  SPECIAL_NAMES,
   TokenizerConfig,
   find_vocabulary,
+  is_unigram_json,
   kind_of,
   run_directories,
   vocabulary_advice,
@@ -49,10 +51,8 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
   "sentencepiece": {
     "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
-    "remove_space": (True,),
     "add_prefix_space": (True,),
     "sp_model_kwargs": ({},),
-    **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
   },
   "wordpiece": {
     "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
@@ -60,7 +60,6 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "tokenize_chinese_chars": (True,),
     "strip_accents": (True, False),  # see _huggingface_settings
     "never_split": ([],),
-    **{token: (f"[{token[:-6].upper()}]",) for token in _SPECIAL_TOKENS},
   },
   "byte_level_bpe": {
     "tokenizer_class": (
@@ -68,9 +67,6 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
       *_GENERIC_CLASSES,
     ),
     "add_prefix_space": (False,),
-    **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},
-    "cls_token": ("<s>", "[CLS]"),
-    "sep_token": ("</s>", "[SEP]"),
   },
 }
 _ADDED_TOKENS = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
@@ -129,8 +125,10 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   """Returns the settings of a vocabulary that are given or recorded, by name; see `tokenizer_config`."""
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
-  for directory in dict.fromkeys([_directory(vocabulary), *directories]):
-    file, recorded = _read_record(directory, vocabulary)
+  records = [_read_record(directory, vocabulary) for directory in dict.fromkeys([_directory(vocabulary), *directories])]
+  if is_unigram_json(vocabulary):
+    records[:0] = [(vocabulary, read_unigram(vocabulary, _read(vocabulary)).settings)]
+  for file, recorded in records:
     for name in SETTINGS:
       value = recorded.get(name)
       if value is None:
@@ -191,15 +189,19 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
   """Raises UserError if tokenizer_config.json has a setting with which transformers gives other ids."""
-  allowed_values = _VALUES[kind_of(vocabulary)]
-  for key, allowed in ({"truncation_side": ("right",)} | allowed_values).items():
-    value = _content(values.get(key))
+  kind = kind_of(vocabulary)
+  names_of_token = dict(zip(_SPECIAL_TOKENS, SPECIAL_NAMES[kind], strict=True))
+  for key, possible in ({"truncation_side": ("right",)} | _VALUES[kind] | names_of_token).items():
+    value, allowed = _content(values.get(key)), possible
+    if key in names_of_token and value in possible[1:]:  # of several names in the vocabulary, the first one counts
+      content = _read(vocabulary)
+      allowed = tuple(name for name in possible if name == value or name.encode() in content)[:1]
     if value is not None and value not in allowed and not (value == [] and {} in allowed):
       raise UserError(
         f"{file}: {key} is {format_value(value)}, with which transformers gives other ids than this project, which "
         f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
-  special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
+  special_pieces = [name for names in names_of_token.values() for name in names]
   for key in _ADDED_TOKENS:
     tokens = values.get(key) or []
     tokens = list(tokens.values()) if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
@@ -215,6 +217,9 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
   """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
   if kind_of(vocabulary) == "byte_level_bpe":
     return {}  # its text is never changed
+  if is_unigram_json(vocabulary):
+    _check_normalizer(file, values, vocabulary)
+    return {}  # tokenizer.json has the settings
   if kind_of(vocabulary) == "sentencepiece":
     return values
   strips, lowers = values.get("strip_accents"), values.get("do_lower_case") is not False
@@ -226,16 +231,34 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
   return {**values, "keep_accents": None if strips is None or not lowers else not strips}
 
 
+def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
+  """Raises UserError if AlbertTokenizer, which makes a normalizer from its own settings, gives other ids."""
+  settings = read_unigram(vocabulary, _read(vocabulary)).settings
+  for key, step in {"do_lower_case": "Lowercase", "keep_accents": "NFKD"}.items():
+    given = values.get(key, key == "do_lower_case")
+    if str(values.get("tokenizer_class")).startswith("AlbertTokenizer") and given != settings[key]:
+      raise UserError(
+        f"{file}: {key} is {format_value(given)}, which contradicts the step {step} in the normalizer of "
+        f"{vocabulary}: correct the wrong file"
+      )
+
+
 def _is_user_defined(token: Any, vocabulary: str) -> bool:
   """Returns whether a SentencePiece model has a token as a user-defined symbol, which is never cut."""
-  if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str) or not files.exists(vocabulary):
+  if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str):
     return False
-  with files.open_file(vocabulary) as file:
-    model = file.read()
   text = token.encode("utf-8", errors="replace")
   # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
   piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
-  return re.search(piece, model, re.DOTALL) is not None
+  return re.search(piece, _read(vocabulary), re.DOTALL) is not None
+
+
+def _read(vocabulary: str) -> bytes:
+  """Returns the content of a vocabulary; nothing if there is no such file, which is reported when it is opened."""
+  if not files.exists(vocabulary):
+    return b""
+  with files.open_file(vocabulary) as file:
+    return file.read()
 
 
 def _content(value: Any) -> Any:

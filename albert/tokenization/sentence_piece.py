@@ -40,16 +40,15 @@ import sentencepiece
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
 from albert.tokenization import normalization
+from albert.tokenization.unigram_json import read_unigram
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
-  SENTENCE_PIECE_IDS,
-  SPECIAL_PIECES,
-  UNK_ID,
   WORD_START,
   IdsOfWords,
   TokenizerConfig,
   TokensWithOffsets,
   Vocabulary,
+  find_special_ids,
   starts_word,
   written_ranges,
 )
@@ -58,7 +57,7 @@ from albert.tokenization.vocabulary import (
 _PIECES, _TRAINER_SPEC = 1, 2
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _MODEL_TYPE = 3
-_NORMAL, _USER_DEFINED = 1, 4  # types of pieces (ModelProto.SentencePiece.Type)
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # types of pieces (ModelProto.SentencePiece.Type)
 _ENCODED_UNIGRAM_TYPE = b"\x01"  # UNIGRAM of TrainerSpec.ModelType, encoded; a model without a type is a unigram model
 _SCORE_UNIT = 2.0**-13
 # Multiples of _SCORE_UNIT up to this value are exact in float32, which has 24 significant bits.
@@ -72,7 +71,7 @@ class SentencePieceVocabulary(Vocabulary):
 
   The ids are those that SentencePiece gives the normalized text, with the comma rule.
 
-  Text never yields control symbols: "[CLS]" in a text does not become id 2.
+  Text never yields special pieces: "[CLS]" in a text does not become their id, whatever type the model gives them.
 
   If words are independent (see below), a word has the same ids wherever it stands in a text. A TensorFlow graph
   (`sentence_piece_graph`) gives the same ids as this class. Plain SentencePiece does not guarantee
@@ -99,48 +98,45 @@ class SentencePieceVocabulary(Vocabulary):
     max_part_chars: maximum characters of the parts of a text that are encoded on their own.
 
   Raises:
-    UserError: the file is not a SentencePiece model, lacks the control symbols at ids 0 to 4, or was trained with an
-      option that hides where words begin.
+    UserError: the file is not a SentencePiece model, lacks a special piece, or was trained with an option that hides
+      where words begin.
   """
 
   kind = "sentencepiece"
-  special_ids = SENTENCE_PIECE_IDS
 
   def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
     super().__init__(config, contents)
-    (model,) = contents.values()
+    ((name, model),) = contents.items()
+    is_json = name.endswith(".json")
+    if is_json:
+      model = read_unigram(self.file, model).model
     try:
       original = _load_processor(model)
       user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
+      if special_pieces := self._find_special_ids(original):
+        model = _with_control_pieces(model, special_pieces)
+        user_defined_symbols = [symbol for symbol in user_defined_symbols if symbol not in special_pieces]
       self.exact_model = with_exact_scores(model)
       self.processor = _load_processor(self.exact_model)
-      self.pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
       # The model's normalization changes normal pieces in a text, but no user-defined symbols.
       symbols = {symbol: f"{symbol} {symbol}x" for symbol in user_defined_symbols}
       protected = [s for s, text in symbols.items() if original.normalize(text) != self.processor.normalize(text)]
       if protected:
         self.exact_model = with_exact_scores(model, protected)
         self.processor = _load_processor(self.exact_model)
-    except UserError:  # of _trainer_options
+    except UserError:  # of _trainer_options and _find_special_ids
       raise
     except (RuntimeError, ValueError, IndexError, OverflowError, struct.error) as error:
       raise UserError(
         f"{self.file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote; a "
         "WordPiece vocabulary is recognized by a name that ends in .txt"
       ) from error
-    for i, expected_piece in enumerate(SPECIAL_PIECES):
-      piece = self.pieces[i] if i < len(self.pieces) else "nothing"
-      has_expected_type = self.processor.is_unknown if i == UNK_ID else self.processor.is_control
-      if piece != expected_piece or not has_expected_type(i):
-        raise UserError(
-          f"{self.file}: id {i} is {piece!r}, not the control symbol {expected_piece!r}: "
-          "train the vocabulary with data_prep/train_vocab.py"
-        )
-    has_space_inside = any(
-      WORD_START in text for text in [*user_defined_symbols, *(piece[1:] for piece in self.pieces)]
-    )
+    ends_of_pieces = [
+      piece[1:] for piece, is_special in zip(self.pieces, self.is_special, strict=True) if not is_special
+    ]
+    has_space_inside = any(WORD_START in text for text in [*user_defined_symbols, *ends_of_pieces])
     self.words_are_independent = treats_words_alike and WORD_START in self.pieces and not has_space_inside
-    self.comma_rule = CommaRule(self.processor, self.pieces, self.is_special)
+    self.comma_rule = CommaRule(self.processor, [] if is_json else self.pieces, self.is_special)
     scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
     # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
     # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this
@@ -151,6 +147,13 @@ class SentencePieceVocabulary(Vocabulary):
     self._find_parts = re.compile(
       rf"[^ ].{{0,{self.max_part_chars - 1}}}(?:(?<![▁ ])(?= )|\Z)|[^ ]+(?:(?<=▁) +[^ ]+)*", re.DOTALL
     ).findall
+
+  def _find_special_ids(self, processor: sentencepiece.SentencePieceProcessor) -> set[str]:
+    """Finds the special ids, and returns the special pieces that are no control symbols, so text may yield them."""
+    self.pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    id_of_piece = {piece: i for i, piece in enumerate(self.pieces)} | {"<unk>": processor.unk_id()}
+    self.special_ids = find_special_ids(self.file, self.kind, id_of_piece)
+    return {self.pieces[i] for i in self.special_ids if not (processor.is_control(i) or processor.is_unknown(i))}
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:
@@ -343,7 +346,7 @@ class CommaRule:
 
   Args:
     processor: the SentencePiece model.
-    pieces: the V pieces, in order of their ids.
+    pieces: the V pieces, in order of their ids; none if the rule is not applied, as in transformers 5.
     is_special: bool [V], True for pieces that do not represent text (control symbols, <unk>, unused pieces).
 
   Attributes:
@@ -357,7 +360,8 @@ class CommaRule:
     self._processor = processor
     self._is_special = is_special
     self.split = functools.lru_cache(maxsize=4096)(self._split)
-    self.ids_decide = processor.piece_to_id(",") != UNK_ID
+    self._unk_id = processor.unk_id()
+    self.ids_decide = not pieces or processor.piece_to_id(",") != self._unk_id
     self.splits: dict[int, list[int]] = {
       i: self._split(piece)[0] for i, piece in enumerate(pieces) if ends_in_digit_comma(piece) and not is_special[i]
     }
@@ -394,7 +398,7 @@ class CommaRule:
         del surfaces[0]
     surfaces.append(",")
     ids = [int(self._processor.piece_to_id(surface)) for surface in surfaces]
-    return [UNK_ID if self._is_special[i] else i for i in ids], surfaces
+    return [self._unk_id if self._is_special[i] else i for i in ids], surfaces
 
 
 def with_exact_scores(model: bytes, protected: Collection[str] = ()) -> bytes:
@@ -430,6 +434,18 @@ def with_exact_scores(model: bytes, protected: Collection[str] = ()) -> bytes:
         return model
     other_fields.append(field.encoded)
   return b"".join([*(_with_exact_score(piece, protected) for piece in pieces), *other_fields])
+
+
+def _with_control_pieces(model: bytes, pieces: Collection[str]) -> bytes:
+  """Makes pieces control symbols, which no text yields. A model may have them as user-defined symbols."""
+  encoded = {encode_bytes_field(_PIECE_TEXT, piece.encode("utf-8")) for piece in pieces}
+  changed = []
+  for field in decode_fields(model):
+    is_changed = field.number == _PIECES and next(decode_fields(field.value)).encoded in encoded
+    # Of two values of a field, the last one counts. 0x18 is the key of the type.
+    value = field.value + bytes([0x18, _CONTROL])
+    changed.append(encode_bytes_field(_PIECES, value) if is_changed else field.encoded)
+  return b"".join(changed)
 
 
 def _fields_by_number(message: bytes) -> dict[int, bytes]:

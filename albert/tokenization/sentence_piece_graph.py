@@ -28,7 +28,7 @@ from albert.io.protobuf import encode_bytes_field
 from albert.tokenization import graph
 from albert.tokenization.normalization import replacement
 from albert.tokenization.sentence_piece import SentencePieceVocabulary, lengths_with_bytes
-from albert.tokenization.vocabulary import UNK_ID, WORD_START, TokenizerConfig
+from albert.tokenization.vocabulary import WORD_START, TokenizerConfig
 
 # Classes of characters, see _unwritten; 0 for the characters that are written.
 _SPACE, _DROPPED = 1, 2
@@ -59,7 +59,7 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     assert isinstance(vocabulary, SentencePieceVocabulary)
     self.sentence_piece = vocabulary
     self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-    if "," not in vocabulary.pieces:
+    if not vocabulary.comma_rule.ids_decide:
       raise UserError(
         f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
         "train it on text with commas, or with a comma in --user_defined_symbols"
@@ -112,7 +112,7 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     is_byte = flat >= len(self.sentence_piece.pieces)
     word_indices = ids.value_rowids()
     is_first = tf.where(is_byte, graph.begins_run(is_byte, word_indices[1:] == word_indices[:-1]), True)
-    joined = tf.boolean_mask(tf.where(is_byte, UNK_ID, flat), is_first)
+    joined = tf.boolean_mask(tf.where(is_byte, self.special_ids.unk, flat), is_first)
     first = tf.concat([tf.boolean_mask(tf.range(tf.size(flat)), is_first), [tf.size(flat)]], axis=0)
     return tf.RaggedTensor.from_row_splits(
       joined, tf.gather(graph.count_before(is_first), ids.row_splits), validate=False
@@ -192,7 +192,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
       )
     self._unwritten = _unwritten(vocabulary.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
-    lengths[UNK_ID] = 1  # an <unk> stands for at least one character
+    lengths[vocabulary.special_ids.unk] = 1  # an <unk> stands for at least one character
     # Each byte of a character stands for the character.
     counts = np.where(vocabulary.character_bytes < 0, lengths, 1)
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1

@@ -1,13 +1,14 @@
 """Vocabularies of every kind: the settings of a tokenizer, the files, the special pieces, and what each kind can do.
 
 The name of a vocabulary says of which kind it is: a SentencePiece model, a WordPiece vocabulary (.txt), or byte-level
-BPE (.json).
+BPE (.json); a tokenizer.json with a unigram vocabulary counts as a SentencePiece model (see `unigram_json`).
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import hashlib
 import re
 import unicodedata
@@ -118,6 +119,14 @@ class SpecialIds(NamedTuple):
 # ALBERT's control symbols in SentencePiece models, in order of their ids.
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+# Kind of a vocabulary -> the names that its special pieces may have, in the order of SpecialIds. Of several ones in a
+# vocabulary, the first counts.
+_CLS_SEP_MASK_NAMES = (("[CLS]", "<cls>", "<s>"), ("[SEP]", "<sep>", "</s>"), ("[MASK]", "<mask>"))
+SPECIAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+  "sentencepiece": (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), *_CLS_SEP_MASK_NAMES),
+  "wordpiece": (("[PAD]", "<pad>"), ("[UNK]", "<unk>"), *_CLS_SEP_MASK_NAMES),
+  "byte_level_bpe": (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("<s>", "[CLS]"), ("</s>", "[SEP]"), ("<mask>", "[MASK]")),
+}
 SENTENCE_PIECE_IDS = SpecialIds(PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID)
 
 
@@ -169,6 +178,20 @@ def written_ranges(text: str, origins: np.ndarray, is_written: np.ndarray) -> tu
   starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
   ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
   return starts, ends
+
+
+def find_special_ids(path: str, kind: str, id_of_piece: Mapping[str, int]) -> SpecialIds:
+  """Finds the special pieces of a vocabulary, a file of a kind, by their names. Raises UserError if one is missing."""
+  ids = []
+  for names in SPECIAL_NAMES[kind]:
+    found = [name for name in names if name in id_of_piece]
+    if not found:
+      raise UserError(
+        f"{path}: none of its {len(id_of_piece)} pieces is {' or '.join(names)}: give a vocabulary of ALBERT, BERT or "
+        "RoBERTa, or train one with data_prep/train_vocab.py"
+      )
+    ids.append(id_of_piece[found[0]])
+  return SpecialIds(*ids)
 
 
 class Vocabulary(abc.ABC):
@@ -263,6 +286,11 @@ class IdsOfWords(dict[str, list[int]]):
     return ids
 
 
+def fits_model(num_pieces: int, vocab_size: int) -> bool:
+  """Returns whether a model may have `vocab_size` embeddings: some are padded to a multiple of up to 1,024."""
+  return num_pieces <= vocab_size < num_pieces + 1024
+
+
 def is_written_without_spaces(character: str) -> bool:
   """Returns whether a character belongs to a script without spaces between words, such as Han or Thai."""
   return any(low <= ord(character) <= high for low, high in _SCRIPTS_WITHOUT_SPACES)
@@ -296,8 +324,22 @@ def run_directories(directory: str) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-  """Returns the kind that the name of a vocabulary says, `Vocabulary.kind`."""
-  return "wordpiece" if path.endswith(".txt") else "byte_level_bpe" if path.endswith(".json") else "sentencepiece"
+  """Returns the kind that the name of a vocabulary, and in a tokenizer.json its content, says, `Vocabulary.kind`."""
+  if path.endswith(".json") and not is_unigram_json(path):
+    return "byte_level_bpe"
+  return "wordpiece" if path.endswith(".txt") else "sentencepiece"
+
+
+def is_unigram_json(path: str) -> bool:
+  """Returns whether a vocabulary is a tokenizer.json with unigram pieces, see `unigram_json`."""
+  return path.endswith(_TOKENIZER) and files.exists(path) and _has_unigram(path, files.stat(path))
+
+
+@functools.lru_cache(maxsize=16)
+def _has_unigram(path: str, metadata: files.Stat) -> bool:
+  del metadata  # a part of the cache key: a file that has changed is read again
+  with files.open_file(path) as file:
+    return re.search(rb'"type":\s*"Unigram"', file.read()) is not None
 
 
 def vocabulary_paths(path: str) -> list[str]:
@@ -319,7 +361,7 @@ def vocabulary_copies(path: str) -> dict[str, str]:
   if len(paths) > 1:
     return dict(zip((_BPE_PIECES, _BPE_MERGES), paths, strict=True))
   names = {"sentencepiece": _SENTENCE_PIECE, "wordpiece": _WORDPIECE, "byte_level_bpe": _TOKENIZER}
-  return {names[kind_of(path)]: path}
+  return {_TOKENIZER if path.endswith(_TOKENIZER) else names[kind_of(path)]: path}
 
 
 def read_vocabulary_files(path: str) -> dict[str, bytes]:
@@ -377,7 +419,7 @@ def vocabulary_in(directory: str) -> str | None:
         return path
       # Hugging Face writes a tokenizer.json without merges for models of other kinds.
       with files.open_file(path) as file:
-        if b'"merges"' in file.read():
+        if b'"merges"' in file.read() or is_unigram_json(path):
           return path
   return None
 
@@ -385,12 +427,7 @@ def vocabulary_in(directory: str) -> str | None:
 def vocabulary_advice(directory: str) -> str:
   """Returns what a directory of weights without a vocabulary lacks and how to make it, the end of an error message."""
   path = files.join(directory, _TOKENIZER)
-  if not files.exists(path):
-    return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
-  if b'"WordPiece"' in files.open_file(path).read():
+  if files.exists(path) and b'"WordPiece"' in files.open_file(path).read():
     call = f"tokenizers.Tokenizer.from_file({path!r}).model.save({directory!r})"
     return f"has only a {_TOKENIZER} of WordPiece beside it: write its {_WORDPIECE}, in Python: {call}"
-  return (
-    f"has only a {_TOKENIZER} beside it, as transformers 5 writes it: copy the {_SENTENCE_PIECE} of the model that was "
-    "fine-tuned to it, whose vocabulary is the same"
-  )
+  return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"

@@ -23,7 +23,7 @@ from albert.tokenization import vocabulary
 from albert.tokenization.normalization import CharacterTable, character_counts, has_newer_characters, lower
 
 CONTINUES_WORD = "##"
-# The special pieces, in the order of SpecialIds.
+# The special pieces of new vocabularies, in the order of SpecialIds.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
 MAX_WORD_CHARS = 200
@@ -70,7 +70,7 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
     self._switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
     self._id_of_piece = _read_pieces(config.model_file, *contents.values())
     self.pieces = list(self._id_of_piece)
-    self.special_ids = vocabulary.SpecialIds(*(self._id_of_piece[piece] for piece in SPECIAL_PIECES))
+    self.special_ids = vocabulary.find_special_ids(config.model_file, self.kind, self._id_of_piece)
     self._max_piece_chars = max(map(len, self.pieces))
     self._ids_of_word = vocabulary.IdsOfWords(self._cut)
 
@@ -154,7 +154,7 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
 
 
 def _read_pieces(path: str, content: bytes) -> dict[str, int]:
-  """Returns the id of each piece, after checking that the special ones are among them."""
+  """Returns the id of each piece."""
   remedy = "give a WordPiece vocabulary with a piece on each line; the name of a SentencePiece model ends in .model"
   lines = decode_utf8(path, content, remedy).removesuffix("\n").split("\n")
   id_of_piece: dict[str, int] = {}
@@ -168,12 +168,6 @@ def _read_pieces(path: str, content: bytes) -> dict[str, int]:
         "file in which every line has another piece"
       )
     id_of_piece[piece] = index
-  for piece in SPECIAL_PIECES:
-    if piece not in id_of_piece:
-      raise UserError(
-        f"{path}: none of its {len(id_of_piece)} lines is {piece}: give a WordPiece vocabulary of BERT or ALBERT, with "
-        f"{', '.join(SPECIAL_PIECES)}"
-      )
   return id_of_piece
 
 

@@ -34,7 +34,7 @@ _PYTHON_FLAG = "weights"
 # and a line is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
 # Fields of the config that do not follow from the shapes of the weights.
-_FIELDS_NOT_IN_SHAPES = ("hidden_act", "num_attention_heads", "num_hidden_layers")
+_FIELDS_NOT_IN_SHAPES = ("hidden_act", "layer_norm_eps", "num_attention_heads", "num_hidden_layers")
 # The names of the sentence head's weights begin with this.
 _SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
 _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")

@@ -75,7 +75,7 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
     (lambda: TrainConfig(tpu="x", distribution_strategy="mirrored"), "--tpu=x needs --distribution_strategy=tpu"),
     (lambda: ModelConfig(hidden_size=100), r"hidden_size must be a multiple of num_attention_heads \(12\), got 100"),
     (lambda: ModelConfig(num_hidden_groups=13), r"num_hidden_groups must be at most num_hidden_layers \(12\)"),
-    (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, gelu_erf, relu"),
+    (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, gelu_erf, relu, silu"),
   ],
 )
 def test_the_error_for_a_value_out_of_range_names_the_field_the_value_and_the_range(make_config, message):
@@ -85,7 +85,7 @@ def test_the_error_for_a_value_out_of_range_names_the_field_the_value_and_the_ra
 
 @pytest.mark.parametrize(
   ("huggingface_name", "our_name"),
-  [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), (None, "gelu")],
+  [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("swish", "silu"), (None, "gelu")],
 )
 def test_the_activation_of_a_hugging_face_config_is_renamed(
   tmp_path: Path, huggingface_name: str | None, our_name: str
@@ -106,9 +106,9 @@ def test_the_activation_of_a_hugging_face_config_is_renamed(
   [
     ({"model_type": "roberta"}, r"config\.json: model_type is 'roberta', not 'albert' or 'bert'"),
     ({"model_type": "bert", "is_decoder": True}, r"config\.json: is_decoder is true, but ALBERT's is False"),
-    ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, but ALBERT's is 1e-12"),
+    ({"layer_norm_eps": 0}, r"config\.json: layer_norm_eps must be above 0, got 0"),
     ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-    ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),
+    ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, silu, got 'gelu_10'"),
   ],
 )
 def test_a_hugging_face_config_of_another_model_is_an_error(tmp_path: Path, fields: dict[str, object], message: str):

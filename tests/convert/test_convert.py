@@ -231,13 +231,13 @@ def test_the_vocabulary_is_copied(tmp_path, source, spm_model):
     convert(source, str(tmp_path / "x"), "albert", spm_model_file="nowhere")
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu", "silu"])
 def test_the_activation_keeps_its_meaning(tmp_path, activation):
   """Our "gelu" is called "gelu_new" in transformers, and our "gelu_erf" is called "gelu"."""
   config = dataclasses.replace(CONFIG, hidden_act=activation)
   convert(write_tf1(tmp_path / "ours", config, random_weights(config, seed=3)), str(tmp_path / "hf"), "huggingface")
   huggingface_name = json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_act"]
-  assert huggingface_name == {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}[activation]
+  assert huggingface_name == {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(activation, activation)
   assert load_model_config(str(tmp_path / "hf" / "config.json")).hidden_act == activation
   convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
   assert load_model_config(str(tmp_path / "back" / "step-0" / "albert_config.json")).hidden_act == activation
@@ -352,10 +352,11 @@ def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path,
   assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
 
 
-def test_the_exact_gelu_cannot_be_written_for_the_original(tmp_path):
-  config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+@pytest.mark.parametrize("fields", [{"hidden_act": "gelu_erf"}, {"layer_norm_eps": 1e-5}])
+def test_what_the_original_does_not_have_cannot_be_written_for_it(tmp_path, fields):
+  config = dataclasses.replace(CONFIG, **fields)
   source = write_tf1(tmp_path / "tf1", config, random_weights(config, seed=3))
-  with pytest.raises(UserError, match="only the tanh approximation"):
+  with pytest.raises(UserError, match=f"{next(iter(fields))} .*: the original has only "):
     convert(source, str(tmp_path / "out"), "tf1")
 
 

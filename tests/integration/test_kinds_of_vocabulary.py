@@ -1,10 +1,12 @@
-"""WordPiece for Chinese and byte-level BPE, from shards to answers of exported models and to converted weights."""
+"""WordPiece for Chinese, byte-level BPE, and unigrams in tokenizer.json for Hindi: from shards to answers of exported
+models and to converted weights."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import random
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job
 from tests.synthetic import TINY_MODEL
-from tests.tokenization import byte_bpe_reference, wordpiece_reference
+from tests.tokenization import byte_bpe_reference, unigram_reference, wordpiece_reference
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 
@@ -71,6 +73,15 @@ LANGUAGES = {
     ["vocab.json", "merges.txt"],
     ["The captain sold 3 keys.", "Zoë can't see 花园 🙂"],
   ),
+  "unigram_json": Language(
+    (("हिन्दी", "भारत", "Zoë"), ("बोली", "में"), ("भाषा", "किताब")),
+    " ",
+    "।",
+    ["भारत [MASK] भाषा।"],
+    [("हिन्दी बोली", "a"), ("भारत में", "b"), ("Zoë", "b"), ("किताब", "a")],
+    ["tokenizer.json"],
+    ["हिन्दी बोली किताब।", "Zoë"],
+  ),
 }
 
 
@@ -94,6 +105,11 @@ class VocabularyFiles:
 def write_vocabulary(directory: Path, kind: str, sentences: Sequence[str]) -> str:
   if kind == "byte_level_bpe":
     return byte_bpe_reference.write_vocabulary(directory, *byte_bpe_reference.train(60, " ".join(sentences)))
+  if kind == "unigram_json":
+    text = unicodedata.normalize("NFKD", "".join(sentences).lower())
+    characters = [c for c in text if unicodedata.category(c)[0] not in "MZ"]
+    scores = {"▁": -2.0, ",": -9.0, "▁हनद": -5.0} | dict.fromkeys(characters, -4.0)
+    return unigram_reference.write_vocabulary(directory, scores, ["NFKD", "StripAccents", "Lowercase"])
   characters = sorted(set("".join(sentences)) - set("ALBERT"))
   # [MASK] and the others are not the first pieces here.
   pieces = ["[PAD]", *characters, *SPECIAL_PIECES[1:], "al", "##bert", "##b"]
@@ -112,10 +128,13 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
   shards = directory / "shards"
   preparation = PreparationSettings(max_seq_length=48, dupe_factor=2)
   prepare(Job(inputs=(str(text),), output_dir=str(shards), spm_model_file=vocabulary, settings=preparation))
-  model = dataclasses.replace(TINY_MODEL, vocab_size=Tokenizer(vocabulary).vocab_size, max_position_embeddings=64)
+  # In one case, the embeddings are padded.
+  vocab_size = Tokenizer(vocabulary).vocab_size + (900 if request.param == "unigram_json" else 0)
+  model = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
   training = {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4, "log_every_steps": 1}
   settings = {"model": model, "spm_model_file": vocabulary, "precision": "float32", **training}
-  return VocabularyFiles(request.param, language, vocabulary, shards, settings)
+  kind = "sentencepiece" if request.param == "unigram_json" else request.param
+  return VocabularyFiles(kind, language, vocabulary, shards, settings)
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
@@ -162,8 +181,12 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(files: Vocabu
   expected_ids = (1, 0, 2) if files.kind == "byte_level_bpe" else (0, ids.cls, ids.sep)
   assert (config["pad_token_id"], config["bos_token_id"], config["eos_token_id"]) == expected_ids
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-  expected: dict[str, Any] = {"cls_token": "<s>", "mask_token": "<mask>"}
-  if files.kind == "wordpiece":
+  expected: dict[str, Any]
+  if files.kind == "byte_level_bpe":
+    expected = {"cls_token": "<s>", "mask_token": "<mask>"}
+  elif files.kind == "sentencepiece":
+    expected = {"do_lower_case": True, "keep_accents": False, "cls_token": "[CLS]"}
+  else:
     expected = {"do_lower_case": True, "strip_accents": True}
   assert (expected | {"tokenizer_class": "PreTrainedTokenizerFast"}).items() <= tokenizer_config.items()
   tokenizer, texts = Tokenizer.from_pretrained(tmp_path / "hf"), list(files.language.texts)

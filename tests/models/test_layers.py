@@ -163,9 +163,9 @@ def test_a_models_dropout_is_a_function_of_its_seed():
       np.testing.assert_array_equal(states(seed, training), expected)
 
 
-def normalize_in_float64(x: np.ndarray) -> np.ndarray:
+def normalize_in_float64(x: np.ndarray, epsilon: float = 1e-12) -> np.ndarray:
   x = x.astype(np.float64)
-  return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+  return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
 
 
 def test_layer_norm_is_accurate_far_from_zero_and_finite_for_equal_elements():
@@ -176,11 +176,12 @@ def test_layer_norm_is_accurate_far_from_zero_and_finite_for_equal_elements():
   assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
 
 
-def test_the_gradients_of_layer_norm_equal_central_differences():
+@pytest.mark.parametrize("epsilon", [1e-12, 0.3])
+def test_the_gradients_of_layer_norm_equal_central_differences(epsilon):
   rng = np.random.default_rng(1)
   x, output_gradient = rng.standard_normal((2, 2, 3, 7))
   gamma, beta = 1 + 0.3 * rng.standard_normal((2, 7))
-  layer = layers.LayerNorm()
+  layer = layers.LayerNorm(epsilon)
   tensor = tf.constant(x, tf.float32)
   layer(tensor)
   layer.gamma.assign(gamma)
@@ -194,7 +195,7 @@ def test_the_gradients_of_layer_norm_equal_central_differences():
 
   def loss() -> float:
     """Computes the loss whose gradient with respect to the output is output_gradient."""
-    return float(np.sum((normalize_in_float64(x) * gamma + beta) * output_gradient))
+    return float(np.sum((normalize_in_float64(x, epsilon) * gamma + beta) * output_gradient))
 
   step = 1e-6
   for argument, gradient in zip((x, gamma, beta), gradients, strict=True):

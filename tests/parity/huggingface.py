@@ -39,6 +39,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
   "GELU, tanh": {"hidden_act": "gelu"},
   "GELU, exact": {"hidden_act": "gelu_erf"},
   "ReLU": {"hidden_act": "relu"},
+  "SiLU": {"hidden_act": "silu"},
+  "another epsilon of LayerNorm": {"layer_norm_eps": 1e-3},
   "4 groups for 6 layers": {"num_hidden_groups": 4},
   # In transformers 4, a group cannot have more inner blocks than layers.
   "3 groups of 2 inner blocks": {"num_hidden_groups": 3, "inner_group_num": 2},
@@ -55,7 +57,7 @@ LINEAR_HEADS = [
   ("classifier", 1, "AlbertForMultipleChoice", ""),
 ]
 # Activations: the name in transformers, and our name.
-ACTIVATIONS = [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("relu", "relu")]
+ACTIVATIONS = [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("relu", "relu"), ("silu", "silu")]
 TOLERANCE = 1e-5
 LOGITS_TOLERANCE = 2e-5  # sums over the vocabulary's embeddings
 TRAINED_TOLERANCE = 1e-4  # for 12 layers of width 768 with hidden states of up to 11.6

@@ -80,7 +80,13 @@ def relu(x: Array) -> tuple[Array, Array]:
   return np.maximum(x, 0), (x > 0).astype(x.dtype)
 
 
-ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": relu}
+def silu(x: Array) -> tuple[Array, Array]:
+  """Returns x sigmoid(x) and its derivative."""
+  gate = 1 / (1 + np.exp(-x))
+  return x * gate, gate * (1 + x * (1 - gate))
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": relu, "silu": silu}
 
 
 def log_softmax(x: Array) -> Array:

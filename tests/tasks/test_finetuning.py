@@ -380,7 +380,7 @@ def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, sp
   [
     ({"spm_model_file": ""}, "--spm_model_file is missing"),
     ({"max_seq_length": 33}, "--max_seq_length=33: the model has 32 positions"),
-    ({"model": dataclasses.replace(MODEL, vocab_size=62)}, "has 61 pieces, the model has vocab_size 62"),
+    ({"model": dataclasses.replace(MODEL, vocab_size=60)}, "has 61 pieces, the model has vocab_size 60"),
   ],
 )
 def test_settings_that_the_model_cannot_take_are_refused(tmp_path, spm_file, options, message):

@@ -63,6 +63,7 @@ def config_of(directory: Path, name: str, values: dict[str, Any]) -> TokenizerCo
   [
     (SPIECE, {}, {}),
     (SPIECE, ALBERT, {}),
+    (SPIECE, ALBERT | {"remove_space": False, "mask_token": "<mask>"}, {}),
     (SPIECE, ALBERT | {"do_lower_case": False}, {"do_lower_case": False}),
     (SPIECE, ALBERT | {"keep_accents": True}, {"keep_accents": True}),
     (VOCAB, BERT | {"strip_accents": False}, {"keep_accents": True}),
@@ -82,11 +83,10 @@ def test_settings_of_hugging_face_are_obeyed(
 @pytest.mark.parametrize(
   ("name", "values", "message"),
   [
-    (SPIECE, {"remove_space": False}, "remove_space is false, with which transformers gives other ids"),
-    (SPIECE, {"add_prefix_space": False}, "add_prefix_space is false"),
+    (SPIECE, {"add_prefix_space": False}, "add_prefix_space is false, with which transformers gives other ids"),
     (SPIECE, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is {'enable_sampling': True}"),
     (SPIECE, {"tokenizer_class": "XLNetTokenizer"}, "tokenizer_class is 'XLNetTokenizer'.* has only 'AlbertTokenizer'"),
-    (SPIECE, {"mask_token": token("<mask>")}, "mask_token is '<mask>'"),
+    (SPIECE, {"mask_token": token("<msk>")}, "mask_token is '<msk>'.* has only '\\[MASK\\]'"),
     (SPIECE, {"truncation_side": "left"}, "truncation_side is 'left'"),
     (SPIECE, {"additional_special_tokens": ["<e1>"]}, "adds the token '<e1>', which this project would cut"),
     (SPIECE, {"extra_special_tokens": {"image_token": "<img>"}}, "adds the token '<img>'"),
@@ -109,7 +109,7 @@ def test_settings_of_hugging_face_that_give_other_ids_are_refused(
 @pytest.mark.parametrize(
   ("file", "values", "message"),
   [
-    ("special_tokens_map.json", {"mask_token": "<mask>"}, "mask_token is '<mask>'"),
+    ("special_tokens_map.json", {"mask_token": "<msk>"}, "mask_token is '<msk>'"),
     ("special_tokens_map.json", {"additional_special_tokens": [token("<e1>")]}, "adds the token '<e1>'"),
     ("added_tokens.json", {"<URL>": 30000}, "adds the token '<URL>'"),
   ],
@@ -130,6 +130,13 @@ def test_a_directory_that_transformers_5_wrote_is_read(tmp_path: Path, save_mode
   assert config_of(tmp_path, SPIECE, values) == TokenizerConfig(str(tmp_path / SPIECE))
   with pytest.raises(UserError, match="adds the token 'e', which this project would cut"):
     config_of(tmp_path, SPIECE, values | {"extra_special_tokens": ["e"]})
+
+
+def test_of_several_names_of_a_special_piece_the_first_counts(tmp_path: Path, save_model: SaveModel) -> None:
+  (tmp_path / SPIECE).write_bytes(Path(save_model([("<s>", 0.0), ("e", -2.0)])).read_bytes())
+  assert config_of(tmp_path, SPIECE, {"cls_token": "[CLS]"})
+  with pytest.raises(UserError, match=r"cls_token is '<s>'.* has only '\[CLS\]'"):
+    config_of(tmp_path, SPIECE, {"cls_token": "<s>"})
 
 
 def test_every_tokenizer_has_the_settings_beside_its_vocabulary(save_model: SaveModel, tmp_path: Path) -> None:

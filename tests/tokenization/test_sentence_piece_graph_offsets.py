@@ -6,12 +6,14 @@ The last tests are of vocabularies with pieces for the bytes of characters that 
 from __future__ import annotations
 
 import random
+import re
 import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import tensorflow as tf
 
 from albert.errors import UserError
@@ -51,6 +53,25 @@ def test_ids_and_offsets_are_equal_for_a_trained_model(model_file: str) -> None:
   documents = [" ".join(document) for document in english_like_documents(40, seed=5)]
   texts = [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
   assert find_differences(model_file, texts) == []
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_special_pieces_may_have_other_ids_names_and_types(model_type: str, tmp_path: Path) -> None:
+  special = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 3, "unk_piece": "[UNK]", "pad_piece": "[PAD]"}
+  lines = [line for document in english_like_documents(60) for line in document]
+  pieces = {"control_symbols": [], "user_defined_symbols": ["[CLS]", "[SEP]", "<mask>", "("]}
+  model_file = train_small_model(tmp_path / "x.model", lines, 280, model_type, **special, **pieces)
+  tokenizer = Tokenizer(model_file, do_lower_case=False)
+  assert [tokenizer.piece(i) for i in tokenizer.special_ids] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<mask>"]
+  texts = [*TEXTS, *random_texts(300, seed=8), "The [CLS]captain<mask> (sold"]
+  assert find_differences(model_file, texts, do_lower_case=False) == []
+  library = sentencepiece.SentencePieceProcessor(model_file=model_file)
+  is_special = ({*tokenizer.special_ids} - {tokenizer.special_ids.unk}).__contains__
+  for text in texts:
+    ids = tokenizer.encode(text)
+    assert not any(map(is_special, ids))
+    if model_type == "bpe" and not re.search(r"\[CLS\]|\[SEP\]|<mask>|\d,", text):
+      assert ids == library.encode(tokenizer.normalize(text))
 
 
 def test_ids_and_offsets_are_equal_if_accents_are_kept(spm_model: str) -> None:

@@ -194,10 +194,21 @@ def test_a_file_that_is_no_sentencepiece_model_is_refused(
     Tokenizer(str(path))
 
 
-@pytest.mark.parametrize("types", [{"[CLS]": PieceType.USER_DEFINED}, {"<pad>": PieceType.NORMAL}])
-def test_control_symbols_of_another_type_are_refused(save_model: SaveModel, types: dict[str, PieceType]) -> None:
-  with pytest.raises(UserError, match=r"not the control symbol.*train_vocab\.py"):
-    Tokenizer(save_model([("x", -1.0)], types))
+@pytest.mark.parametrize("piece_type", [PieceType.USER_DEFINED, PieceType.NORMAL, PieceType.CONTROL])
+def test_special_pieces_of_any_type_are_not_in_text(save_model: SaveModel, piece_type: PieceType) -> None:
+  pieces = [("▁", -1.0), *((character, -2.0) for character in "x[CLS]<pad>")]
+  tokenizer = Tokenizer(save_model(pieces, {"[CLS]": piece_type, "<pad>": piece_type}), do_lower_case=False)
+  assert tokenizer.special_ids == (0, 1, 2, 3, 4)
+  text = "x[CLS]<pad>"
+  assert tokenizer.decode(tokenizer.encode(text)) == text
+  assert not {0, 2} & {*tokenizer.encode(text)}
+
+
+def test_a_vocabulary_without_a_special_piece_is_refused(save_model: SaveModel, tmp_path: Path) -> None:
+  path = tmp_path / "x.model"
+  path.write_bytes(Path(save_model([("x", -1.0)])).read_bytes().replace(b"[MASK]", b"[mask]"))
+  with pytest.raises(UserError, match=r"none of its 6 pieces is \[MASK\] or <mask>: .*train_vocab\.py"):
+    Tokenizer(path)
 
 
 def test_a_batch_of_texts_with_masks_holds_the_ids_of_each_text(tokenizer: Tokenizer) -> None:

@@ -147,7 +147,10 @@ def test_pieces_start_words_unless_they_continue_one_or_are_han_characters(tmp_p
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"vocab\.txt: none of its 5 lines is \[MASK\]: give a WordPiece vocabulary"),
+    (
+      b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n",
+      r"vocab\.txt: none of its 5 pieces is \[MASK\] or <mask>: give a",
+    ),
     (b"[PAD]\nthe\na\nthe\n", r"vocab\.txt, line 4: 'the' is a piece already, on line 2"),
     (b"[PAD]\n\nthe\n", r"vocab\.txt, line 2: no piece"),
     (b"", r"vocab\.txt, line 1: no piece"),

@@ -31,7 +31,7 @@ from albert.tasks.pretraining import flags
 from albert.tasks.pretraining.flags import PretrainingConfig, Stage
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer
-from albert.tokenization.vocabulary import VocabularyId, VocabularySize
+from albert.tokenization.vocabulary import VocabularyId, VocabularySize, fits_model
 
 # Number of records that show whether a shard has masks.
 _NUM_FIRST_RECORDS = 32
@@ -216,7 +216,7 @@ class PretrainingData:
         f"--spm_model_file={config.spm_model_file} ({self.tokenizer.vocabulary.kind}) is not the vocabulary that "
         f"{manifest_file} was made with ({manifest.vocab_kind}; its SHA-256 differs): give that one"
       )
-    if manifest.vocab_size != self.model_config.vocab_size:
+    if not fits_model(manifest.vocab_size, self.model_config.vocab_size):
       raise UserError(
         f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
@@ -252,7 +252,7 @@ class PretrainingData:
     if not config.spm_model_file:
       raise UserError("dynamic masks need --spm_model_file, the vocabulary of the shards: it shows where words start")
     tokenizer, vocab_size = self.tokenizer, self.model_config.vocab_size
-    if tokenizer.vocab_size != vocab_size:
+    if not fits_model(tokenizer.vocab_size, vocab_size):
       raise UserError(
         f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
         f"{vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"

@@ -34,7 +34,8 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
       "masked_lm_positions": tf.constant([line.positions]),
     }
   )
-  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_CANDIDATES)
+  of_pieces = tf.nn.softmax(output.masked_lm_logits[0])[:, : tokenizer.vocab_size]  # not of padded embeddings
+  candidates = tf.math.top_k(of_pieces, k=_NUM_CANDIDATES)
   for probabilities, ids in zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True):
     pieces = (tokenizer.piece(int(token_id)) for token_id in ids)
     yield {piece: round(float(probability), 6) for piece, probability in zip(pieces, probabilities, strict=True)}
