@@ -13,7 +13,7 @@ import msgspec
 from albert.config.base import Config, option
 from albert.config.command_flags import MAX_PROCESSES
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.manifest import Manifest, ShardInfo, checksum_of, shard_is_intact
+from albert.data.manifest import HELDOUT_FOLDER, Manifest, ShardInfo, checksum_of, shard_is_intact
 from albert.errors import UserError
 from albert.io import files
 from albert.io.text import counted
@@ -27,8 +27,6 @@ from data_prep.text_files import read_record
 
 # The kind of data set, which is in manifest.json and in the names of the shards.
 KIND = "pretraining"
-# The folder of output_dir, and of the job's hidden directory, for the held-out documents.
-HELDOUT = "heldout"
 # The names of shards number them with five digits.
 _MAX_SHARDS = 99_999
 
@@ -59,7 +57,7 @@ class Job(Config):
 
   def of_heldout(self) -> Job | None:
     """Returns the job that writes the held-out documents to one shard; None if there are none."""
-    settings, output_dir = self.settings, files.join(self.output_dir, HELDOUT)
+    settings, output_dir = self.settings, files.join(self.output_dir, HELDOUT_FOLDER)
     if not settings.eval_share or settings.heldout:
       return None
     return dataclasses.replace(self, settings=settings.of_heldout(), output_dir=output_dir, num_shards=1)
@@ -136,7 +134,7 @@ class Workspace:
     heldout_job = job.of_heldout()
     self.heldout = Workspace(heldout_job, vocab_sha256) if heldout_job else None
     if self.heldout:
-      self.heldout.path, self.heldout.lock = files.join(self.path, HELDOUT), self.lock
+      self.heldout.path, self.heldout.lock = files.join(self.path, HELDOUT_FOLDER), self.lock
 
   @property
   def parts(self) -> list[Workspace]:

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert.data.manifest import Manifest, ShardInfo
+from albert.data.manifest import HELDOUT_FOLDER, Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import Progress, log
@@ -27,7 +27,7 @@ from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert
 from data_prep.documents import Counts
 from data_prep.examples import packing
 from data_prep.examples.settings import NSP
-from data_prep.job import BLOCK_ENDING, HELDOUT, KIND, Job, OpenPool, UnusableTextError, Workspace, resume
+from data_prep.job import BLOCK_ENDING, KIND, Job, OpenPool, UnusableTextError, Workspace, resume
 from data_prep.readers import formats
 
 
@@ -127,7 +127,7 @@ def _make_manifest(
     num_unknown_tokens=counts.unknown,
     reading=None if workspace.job.is_read_directly else text.report.to_dict(),
     label_counts={str(label): number for label, number in enumerate(content.labels)},
-    heldout=HELDOUT if workspace.heldout else None,
+    heldout=HELDOUT_FOLDER if workspace.heldout else None,
     shards=tuple(infos),
   )
 
