@@ -118,6 +118,7 @@ class Estimator:
     checkpoints: the checkpoints of output_dir.
     results_dir: the directory for metrics and predictions: output_dir, or a temporary one in a worker process that is
       not the chief.
+    has_logged_failure: whether the warning about a run that has not learned is not to be logged (again).
 
   Raises:
     UserError: a file is missing or cannot be used, a row of the data cannot be used, there is no such device, or
@@ -147,7 +148,7 @@ class Estimator:
     **settings: Any,
   ):
     self._definition = None if isinstance(task, Task) else task
-    self._has_logged_failure = False
+    self.has_logged_failure = False
     self._process_id = os.getpid()
     with self._action():
       if isinstance(task, Task):
@@ -322,9 +323,9 @@ class Estimator:
   def _log_failure(self, metrics: Mapping[str, float]) -> None:
     """Logs once whether the run has not learned more than guessing."""
     failure = find_failure(self.results_dir, metrics, self.task.best_loss)
-    if failure and not self._has_logged_failure:
-      self._has_logged_failure = True
-      log(failure_warning(failure))
+    if failure and not self.has_logged_failure:
+      self.has_logged_failure = True
+      log(failure_warning(failure, self.results_dir, self.task, self.config))
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

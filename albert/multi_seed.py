@@ -23,7 +23,7 @@ from albert.io.progress import log
 from albert.runs import output_files
 from albert.runs.logs import rank_evaluation
 from albert.tasks.base import Task
-from albert.training.run import TrainingLoss, find_failure, read_training_loss
+from albert.training.run import TrainingLoss, failure_warning, find_failure, read_training_loss
 from albert.weights.checkpoints import CheckpointManager
 
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -75,6 +75,9 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       _check_predictions(task, seed_config)
   metrics_of_seeds = {seed: _run_seed(task, seed_config) for seed, seed_config in configs.items()}
   best_seed = _summarize(task, config.output_dir, metrics_of_seeds)
+  best_dir, best_metrics = configs[best_seed].output_dir, metrics_of_seeds[best_seed]
+  if failure := find_failure(best_dir, best_metrics, task.best_loss):
+    log(failure_warning(failure, best_dir, task, config))
   for seed, seed_config in configs.items():
     if seed != best_seed:
       files.remove_tree(files.join(seed_config.output_dir, output_files.CHECKPOINTS))
@@ -129,6 +132,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
+  estimator.has_logged_failure = True  # the warning comes once, after all runs
   is_finished = _is_finished(task, config)
   if is_finished:
     estimator.claim_output_dir()

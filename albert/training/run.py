@@ -21,10 +21,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.run import TrainConfig
+from albert.config.run import RunConfig, TrainConfig
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import elapsed_time, log
+from albert.io.text import counted
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
@@ -422,11 +423,14 @@ _GUESSING_SHARE = 0.95
 _ACCURACY_MARGIN = 0.02
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
-
-_REMEDY = (
-  "give another --seed, a lower --learning_rate or a longer warm-up (--num_warmup_steps), in a new --output_dir; or "
-  "--num_runs=5 trains with five seeds and keeps the best"
-)
+# The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
+_F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
+_F1_MARGIN = 1.0
+# Fine-tuning takes at least this many steps and epochs.
+_USUAL_STEPS, _USUAL_EPOCHS = 200, 3
+# The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
+_USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
+_NARROW = 512
 
 
 class TrainingLoss(msgspec.Struct):
@@ -476,7 +480,7 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   """Compares a run with guessing.
 
   A run has failed if its training loss is that of guessing, and so are its loss and its accuracy on the development
-  set. Without an evaluation, only the training loss counts.
+  set. Without an evaluation, only the training loss counts. For SQuAD, only F1 on the development set counts.
 
   Args:
     output_dir: the directory of the run.
@@ -486,6 +490,9 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
     known.
   """
   training = read_training_loss(output_dir)
+  f1_of_guessing = {name: metrics[name] for name in _F1_OF_GUESSING if name in metrics}
+  if training is not None and f1_of_guessing and metrics["f1"] <= max(f1_of_guessing.values()) + _F1_MARGIN:
+    return ", ".join(f"{name} is {metrics[name]:.4g}" for name in ("f1", *f1_of_guessing))
   if training is None or training.loss is None or training.guessing_loss is None:
     return None
   if training.loss <= _GUESSING_SHARE * training.guessing_loss:
@@ -506,6 +513,32 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
 
 
-def failure_warning(failure: str) -> str:
-  """Returns the line for the log about a failure that `find_failure` has found."""
-  return f"warning: this run has not learned more than guessing: {failure}: {_REMEDY}"
+def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig) -> str:
+  """Returns the line for the log about a failure that `find_failure` has found, with what to change, in order.
+
+  Args:
+    failure: what `find_failure` returned.
+    output_dir: the directory of the run.
+    task: the task.
+    config: the settings of the run, or of several runs of which the best has failed.
+  """
+  training = read_training_loss(output_dir)
+  step = training.step if training else 0
+  train, rate, remedies = config.train, config.optimizer.learning_rate, []
+  num_examples = task.training_data().num_examples if config.do_train else 0
+  steps = max(_USUAL_STEPS, math.ceil(_USUAL_EPOCHS * num_examples / train.train_batch_size))
+  if step < steps:
+    flag = f"--num_train_steps={steps}"
+    if train.max_train_seconds:
+      flag = f"--max_train_seconds={math.ceil(train.max_train_seconds * steps / max(step, 1))}"
+    elif train.num_train_epochs and num_examples:
+      flag = f"--num_train_epochs={math.ceil(steps * train.train_batch_size / num_examples)}"
+    of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
+    remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
+  is_small = config.from_scratch or task.model_config.hidden_size < _NARROW
+  low, good, high = _RATES_OF_SMALL if is_small else _USUAL_RATES
+  if config.optimizer.optimizer == "adamw" and not low <= rate <= high:
+    remedies.append(f"--learning_rate={good:g} (it had {rate:g}; {low:g} to {high:g} are usual)")
+  remedies.append(f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best")
+  advice = "; if that is not enough, ".join(remedies)
+  return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"
