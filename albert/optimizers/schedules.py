@@ -81,26 +81,29 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     return {name: getattr(self, name) for name in ("peak", "warmup_steps", "total_steps", "end", "power")}
 
 
+def peak_learning_rate(config: OptimizerConfig, train_batch_size: int) -> float:
+  """Returns the rate at the end of the warm-up: with scale_learning_rate, multiplied by sqrt(batch size / 4096)."""
+  factor = math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE) if config.scale_learning_rate else 1.0
+  return config.learning_rate * factor
+
+
 def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_size: int) -> WarmupPolynomialDecay:
   """Makes the schedule of a run.
 
   Args:
-    config: learning rate, warm-up and decay. With scale_learning_rate, the learning rate is multiplied by
-      sqrt(train_batch_size / 4096).
+    config: learning rate, warm-up and decay.
     num_train_steps: updates of the run.
     train_batch_size: examples of an update, over all replicas.
 
   Raises:
     UserError: the scaled learning rate overflows float32, or the warm-up is longer than the run.
   """
-  peak = config.learning_rate
-  if config.scale_learning_rate:
-    peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
-    if math.isinf(as_float32(peak)):
-      raise UserError(
-        f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and a batch of {train_batch_size}: the "
-        f"product {peak:g} overflows float32"
-      )
+  peak = peak_learning_rate(config, train_batch_size)
+  if math.isinf(as_float32(peak)):
+    raise UserError(
+      f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and a batch of {train_batch_size}: the "
+      f"product {peak:g} overflows float32"
+    )
   warmup_steps = config.num_warmup_steps
   if config.warmup_proportion:
     warmup_steps = round(config.warmup_proportion * num_train_steps)
