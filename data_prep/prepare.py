@@ -210,7 +210,7 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
       f"--eval_share={job.settings.eval_share:g} holds out {counted(counts.documents, 'document')}, which give no "
       "example: give a larger share, or another --random_seed"
     )
-  if job.settings.sentence_prediction == NSP and not job.settings.heldout and counts.documents - counts.cut < 2:
+  if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(
       "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
       "put blank lines between documents, or use sop"

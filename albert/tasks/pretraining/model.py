@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -70,7 +70,7 @@ class PretrainingTask(Task):
   predicts_in_batches = False  # lines are predicted one by one
   usual_steps, usual_epochs = 2000, 0
   # Small models learned within these (benchmarks/results/time_to_loss_2026-11-23.md), large ones in the paper.
-  usual_rates: ClassVar = {"lamb": (5e-4, 3e-3, 5e-3)}
+  usual_rates: Mapping[str, tuple[float, float, float]] = {"lamb": (5e-4, 3e-3, 5e-3)}
   data: PretrainingData
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
