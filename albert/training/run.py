@@ -421,6 +421,8 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
 _GUESSING_SHARE = 0.95
 # An accuracy is better than guessing if it is greater by more than this.
 _ACCURACY_MARGIN = 0.02
+# For pretraining, the accuracy of the masked tokens and of the most frequent one.
+_MASKED_LM_ACCURACIES = ("masked_lm_accuracy", "masked_lm_baseline_accuracy")
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
@@ -503,7 +505,8 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
     return None
-  accuracy, majority = metrics.get(f"{prefix}accuracy"), metrics.get(f"{prefix}majority_accuracy")
+  names = _MASKED_LM_ACCURACIES if _MASKED_LM_ACCURACIES[0] in metrics else ("accuracy", "majority_accuracy")
+  accuracy, majority = (metrics.get(f"{prefix}{name}") for name in names)
   if accuracy is None or majority is None:
     return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
   if accuracy > majority + _ACCURACY_MARGIN:

@@ -179,6 +179,8 @@ def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsy
     ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
+    ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.07, "masked_lm_baseline_accuracy": 0.06}, True),
+    ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.15, "masked_lm_baseline_accuracy": 0.06}, False),
     ({}, {"loss": 2.0, "f1": 0.1}, False),  # the loss of guessing is not known
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 50.1, "no_answers_f1": 50.0}, True),  # SQuAD 2.0
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 60.1, "no_answers_f1": 50.0}, False),
@@ -192,7 +194,7 @@ def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing
   content = {"step": 9, "loss": 0.69, "guessing_loss": 0.6931, "num_lines": 4} | training
   (tmp_path / "training_loss.json").write_text(json.dumps(content))
   assert bool(find_failure(str(tmp_path), metrics)) == has_failed
-  if "no_answers_f1" in metrics or "random_span_f1" in metrics:
-    return  # SQuAD has one development set
+  if {"no_answers_f1", "random_span_f1", "masked_lm_accuracy"} & metrics.keys():
+    return  # SQuAD and pretraining have one development set
   several_splits = {f"matched_{name}": value for name, value in metrics.items()}
   assert bool(find_failure(str(tmp_path), several_splits, "matched_loss")) == has_failed
