@@ -523,16 +523,13 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     task: the task.
     config: the settings of the run, or of several runs of which the best has failed.
   """
-  training = read_training_loss(output_dir)
-  step = training.step if training else 0
+  step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
   steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / train.train_batch_size))
   if step < steps:
     flag = f"--num_train_steps={steps}"
-    if train.max_train_seconds:
-      flag = f"--max_train_seconds={math.ceil(train.max_train_seconds * steps / max(step, 1))}"
-    elif train.num_train_epochs and num_examples:
+    if train.num_train_epochs and num_examples:
       flag = f"--num_train_epochs={math.ceil(steps * train.train_batch_size / num_examples)}"
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
     remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
