@@ -31,11 +31,12 @@ _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class BlockTask:
-  """A block to make: its units, its file, and the path, size and time of each text file."""
+  """A block to make: its units, its file, the path, size and time of each text file, and the settings."""
 
   units: tuple[TextUnit, ...]
   path: str
   text_files: tuple[tuple[str, files.Stat], ...]
+  settings: PreparationSettings
 
   @property
   def sources(self) -> str:
@@ -62,7 +63,7 @@ def plan_blocks(
     paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})
     first = block[0].ranges[0]
     name = f"block-{first.ordinal:08d}-{first.start:015d}{BLOCK_ENDING}"
-    yield BlockTask(block, files.join(directory, name), tuple((path, text_files[path]) for path in paths))
+    yield BlockTask(block, files.join(directory, name), tuple((path, text_files[path]) for path in paths), settings)
 
 
 def _is_kept(task: BlockTask) -> bool:
@@ -102,7 +103,8 @@ def make_block(task: BlockTask) -> bool:
   assert _maker is not None, "start_worker must be called first"
   if _is_kept(task):
     return False
-  word_dtype = packing.word_dtype(_maker.tokenizer.vocab_size)
+  maker = _maker.with_settings(task.settings)
+  word_dtype = packing.word_dtype(maker.tokenizer.vocab_size)
   records = []
   label_counts = np.zeros(2, np.int64)
   counts = Counts()
@@ -111,9 +113,9 @@ def make_block(task: BlockTask) -> bool:
     for unit_without_text in task.units:
       unit, record = units.read_unit(unit_without_text)
       records.append(record)
-      documents, num_used, unit_counts = _maker.load(unit)
+      documents, num_used, unit_counts = maker.load(unit)
       counts += unit_counts
-      for batch in _maker.make_batches(documents, num_used):
+      for batch in maker.make_batches(documents, num_used):
         words, sizes = packing.pack(batch.tokens, batch.masked, batch.instances.labels, word_dtype)
         writer.add(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes)
         label_counts += np.bincount(batch.instances.labels, minlength=2)

@@ -125,6 +125,9 @@ def main() -> None:
   except Interrupted as stop:
     raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
   _print_summary(manifest, job.output_dir)
+  heldout_job = job.of_heldout()
+  if heldout_job and (heldout := Manifest.load(heldout_job.output_dir)):
+    _print_summary(heldout, heldout_job.output_dir)
 
 
 def run_command() -> None:

@@ -6,7 +6,9 @@ A document ends at a blank line or at the end of a file. Every other line is a s
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import operator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +24,15 @@ _BATCH_SENTENCES = 1 << 12
 
 
 class TextDocument(NamedTuple):
-  """A document: the ordinal of its file, the byte of the (decompressed) file where it begins, and its sentences."""
+  """A document: the ordinal of its file, the byte of the (decompressed) file where it begins, and its sentences.
+
+  `is_part` says whether it is a part of a document that was cut because it is longer than a unit of text.
+  """
 
   file_ordinal: int
   offset: int
   sentences: list[str]
+  is_part: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,27 +107,45 @@ def parse_documents(text_range: TextRange) -> list[TextDocument]:
         documents.append(TextDocument(text_range.ordinal, offset, sentences))
       sentences.extend(cut_line(text))
     offset += len(line) + 1
+  for index, is_cut in ((0, text_range.is_cut), (-1, text_range.is_end_cut)):
+    if documents and is_cut:
+      documents[index] = documents[index]._replace(is_part=True)
   return documents
+
+
+def is_heldout(document: TextDocument, eval_share: float, seed: int) -> bool:
+  """Whether a document is one of those to evaluate on, whose expected share is `eval_share`.
+
+  A hash of its text and the seed decides, so that copies of a document are on the same side. A document that was cut is
+  not held out, since its parts might be on different sides.
+  """
+  text = "\n".join(document.sentences).encode()
+  digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode()).digest()
+  return not document.is_part and int.from_bytes(digest, "big") < eval_share * 2**64
 
 
 # ---- tokens --------------------------------------------------------------------------------------------
 
 
 def load_documents(
-  ranges: tuple[TextRange, ...], tokenizer: Tokenizer, min_words: int, max_num_tokens: int
+  ranges: tuple[TextRange, ...],
+  tokenizer: Tokenizer,
+  min_words: int,
+  max_num_tokens: int,
+  selects: Callable[[TextDocument], bool] = lambda document: True,
 ) -> tuple[Documents, Counts]:
-  """Reads and tokenizes the documents of some ranges of text.
+  """Reads and tokenizes the documents of some ranges of text that `selects` selects.
 
   Documents with fewer than `min_words` words are dropped. Sentences longer than `max_num_tokens` are cut.
 
   Returns:
-    The documents that were not dropped, and the counts of all of them.
+    The documents that were not dropped, and the counts of all selected ones.
   """
   text_documents: list[TextDocument] = []
   num_cuts = 0
   for text_range in map(read_range, ranges):
-    documents_of_range = parse_documents(text_range)
-    num_cuts += text_range.is_cut and bool(documents_of_range)
+    documents_of_range = list(filter(selects, parse_documents(text_range)))
+    num_cuts += text_range.is_cut and any(document.is_part for document in documents_of_range[:1])
     text_documents += documents_of_range
   num_documents = len(text_documents)
   # With the space between sentences, byte-level BPE gives the ids of the document's text; other kinds ignore it.

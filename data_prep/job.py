@@ -12,7 +12,8 @@ import msgspec
 
 from albert.config.base import Config, option
 from albert.config.command_flags import MAX_PROCESSES
-from albert.data.manifest import Manifest, ShardInfo, checksum_of, shard_is_intact
+from albert.data.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.manifest import HELDOUT_FOLDER, Manifest, ShardInfo, checksum_of, shard_is_intact
 from albert.errors import UserError
 from albert.io import files
 from albert.io.text import counted
@@ -54,6 +55,13 @@ class Job(Config):
     """Whether no input file is converted."""
     return all(formats.is_read_directly(path, self.reading) for path in self.inputs)
 
+  def of_heldout(self) -> Job | None:
+    """Returns the job that writes the held-out documents to one shard; None if there are none."""
+    settings, output_dir = self.settings, files.join(self.output_dir, HELDOUT_FOLDER)
+    if not settings.eval_share or settings.heldout:
+      return None
+    return dataclasses.replace(self, settings=settings.of_heldout(), output_dir=output_dir, num_shards=1)
+
   def shard_name(self, index: int) -> str:
     """Returns the file name of shard number `index`, from 0."""
     ending = "tfrecord.gz" if self.compress else "tfrecord"
@@ -75,6 +83,8 @@ _SETTINGS_FILE = "settings.json"
 # In settings.json: whether bad input stopped the job, so that a job with other input files may continue it.
 _STOPPED_BY_INPUT = "stopped_by_input"
 _SHARD_PREFIX = "shard-"
+# Settings that manifests record only if they are set, since those of earlier versions lack them.
+_LATER_SETTINGS = ("keep_accents", "eval_share", "heldout")
 # Settings that the shards depend on but the block files do not.
 _SHARD_SETTINGS = ("num_shards", "compress")
 BLOCK_ENDING = ".block"
@@ -104,31 +114,42 @@ class Workspace:
   """The hidden directory in output_dir that holds the files of an unfinished job, at `path`.
 
   Its name is a hash of the vocabulary and of the settings that the block files depend on. A job with the same hash can
-  therefore reuse the block files, even if its input files or its number of shards differ.
+  therefore reuse the block files, even if its input files or its number of shards differ. `heldout` is the part of the
+  workspace for held-out documents, and `job` the one that writes them.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
-    self._job = job
+    self.job = job
     self._block_settings = {
       "format_version": _FORMAT_VERSION,
       **dataclasses.asdict(job.settings),
       "vocab_sha256": vocab_sha256,
     }
-    if not job.settings.keep_accents:  # so that manifests of earlier versions, which had no such setting, are the same
-      del self._block_settings["keep_accents"]
+    for name in _LATER_SETTINGS:
+      if not self._block_settings[name]:
+        del self._block_settings[name]
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{checksum_of(self._block_settings)[:16]}")
     self.lock = DirectoryLock(job.output_dir, "preparing data")
     self._is_open = False
+    heldout_job = job.of_heldout()
+    self.heldout = Workspace(heldout_job, vocab_sha256) if heldout_job else None
+    if self.heldout:
+      self.heldout.path, self.heldout.lock = files.join(self.path, HELDOUT_FOLDER), self.lock
+
+  @property
+  def parts(self) -> list[Workspace]:
+    """The workspaces of the data sets to write, this one last."""
+    return [self.heldout, self] if self.heldout else [self]
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
 
     The entries of the input files are those of `units.text_entries` and `units.hash_file`, as far as they are known.
     """
-    values = {**self._block_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
+    values = {**self._block_settings, "num_shards": self.job.num_shards, "compress": self.job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
-    if not self._job.is_read_directly:
-      values["reading"] = self._job.reading.to_dict()
+    if not self.job.is_read_directly:
+      values["reading"] = self.job.reading.to_dict()
       del values["reading"]["skip_bad_records"]  # it changes no examples
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
@@ -137,7 +158,7 @@ class Workspace:
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
-    entries = [{"file": os.path.basename(path)} for path in self._job.inputs]
+    entries = [{"file": os.path.basename(path)} for path in self.job.inputs]
     return {"workspace_version": _WORKSPACE_VERSION, **self.shard_settings(entries)}
 
   def _read_settings(self, path: str) -> dict[str, Any]:
@@ -148,22 +169,23 @@ class Workspace:
     return files.read_json(settings_file, remedy=f"remove {path}, or choose another --output_dir")
 
   def check_output_dir(self) -> None:
-    """Raises a UserError if output_dir holds an unfinished job with other settings, or a shard without a manifest."""
-    job = self._job
-    names = files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []
-    for name in names:
+    """Raises a UserError if output_dir holds an unfinished job with other settings, or a file of another one."""
+    job = self.job
+    for name in files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []:
       if name.startswith(_WORK_PREFIX):
         self._check_unfinished(files.join(job.output_dir, name))
     existing = self._read_settings(self.path)
     # If the settings agree, a shard belongs to this job even without a record: the job may have been stopped before it
     # wrote the record.
     if any(existing.get(name) != getattr(job, name) for name in _SHARD_SETTINGS):
-      for index in range(job.num_shards):
-        if job.shard_name(index) in names:
-          raise UserError(
-            f"--output_dir={job.output_dir} holds {job.shard_name(index)}, which no manifest describes: "
-            "choose another directory, or move the file away"
-          )
+      for part in (workspace.job for workspace in self.parts):
+        names = files.listdir(part.output_dir) if files.is_dir(part.output_dir) else []
+        for name in (MANIFEST_NAME, *map(part.shard_name, range(part.num_shards))):
+          if name in names:
+            raise UserError(
+              f"--output_dir={part.output_dir} holds {name}, which no manifest describes: "
+              "choose another directory, or move the file away"
+            )
 
   def _check_unfinished(self, path: str) -> None:
     """Raises a UserError if this job cannot continue the unfinished job in directory `path`."""
@@ -173,7 +195,7 @@ class Workspace:
       return
     if existing.get("workspace_version") != _WORKSPACE_VERSION:
       raise UserError(
-        f"--output_dir={self._job.output_dir} holds an unfinished run that another version of this program started: "
+        f"--output_dir={self.job.output_dir} holds an unfinished run that another version of this program started: "
         f"remove {path}, or choose another directory"
       )
     may_differ = set()  # settings that this job may change
@@ -181,18 +203,28 @@ class Workspace:
       if stopped_by_input:
         may_differ.add("input_files")
       has_records = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(path))
-      if not has_records and not any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir)):
+      if not has_records and not any(name.startswith(f"{KIND}-") for name in files.listdir(self.job.output_dir)):
         may_differ.update(_SHARD_SETTINGS)
     if any(existing.get(name) != requested[name] for name in requested.keys() - may_differ):
-      raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
+      raise _other_settings_error(self.job.output_dir, "an unfinished run", existing, requested)
 
   def open(self) -> None:
-    """Makes the directory and writes settings.json. The caller must hold the lock."""
-    files.makedirs(self.path)
+    """Makes the directories and writes settings.json. The caller must hold the lock."""
+    for part in self.parts:
+      files.makedirs(part.path)
+      files.makedirs(part.job.output_dir)
     self._is_open = True
     if self._read_settings(self.path) != self._initial_settings():
       files.write_json(files.join(self.path, _SETTINGS_FILE), self._initial_settings())
     files.remove_leftovers(self.path)
+
+  def find_intact(self, input_files: Sequence[Mapping[str, Any]]) -> list[tuple[int, ShardInfo]]:
+    """Returns the numbers and the entries of the intact shards that the manifest of a finished job lists."""
+    manifest, directory = Manifest.load(self.job.output_dir), self.job.output_dir
+    if manifest is None or manifest.settings != self.shard_settings(input_files):
+      return []
+    is_intact = files.in_threads(lambda shard: shard_is_intact(directory, shard), manifest.shards)
+    return [pair for pair, ok in zip(enumerate(manifest.shards), is_intact, strict=True) if ok]
 
   def find_finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
     """Returns the manifest's entry of a shard that an earlier command has finished with the same `shard_digest`.
@@ -200,9 +232,9 @@ class Workspace:
     None if the shard has no record, or its file is missing or damaged.
     """
     record = read_record(_record_path(self.path, index), _ShardRecord)
-    if record is None or record.content != shard_digest or record.shard.file != self._job.shard_name(index):
+    if record is None or record.content != shard_digest or record.shard.file != self.job.shard_name(index):
       return None
-    return record.shard if shard_is_intact(self._job.output_dir, record.shard) else None
+    return record.shard if shard_is_intact(self.job.output_dir, record.shard) else None
 
   def remove(self) -> None:
     """Removes the directory, then releases the lock."""
@@ -290,20 +322,19 @@ def resume(job: Job, workspace: Workspace, pool: WorkerPool) -> Manifest | None:
     workspace.open()
     return None
   _check_finished_run(job, workspace, manifest, pool)
-  is_intact = files.in_threads(lambda shard: shard_is_intact(job.output_dir, shard), manifest.shards)
-  num_intact = is_intact.count(True)
-  if num_intact == job.num_shards:
+  input_files = manifest.settings["input_files"]
+  intact = [(part, index, shard) for part in workspace.parts for index, shard in part.find_intact(input_files)]
+  num_shards = sum(part.job.num_shards for part in workspace.parts)
+  if len(intact) == num_shards:
     workspace.remove()
-    print(f"{job.output_dir}: complete; {counted(num_intact, 'shard')} with correct checksums, nothing to do")
+    print(f"{job.output_dir}: complete; {counted(num_shards, 'shard')} with correct checksums, nothing to do")
     return manifest
-  num_damaged = job.num_shards - num_intact
-  print(f"{job.output_dir}: {num_damaged} of {job.num_shards} shards are missing or damaged: making them again")
+  num_damaged = num_shards - len(intact)
+  print(f"{job.output_dir}: {num_damaged} of {num_shards} shards are missing or damaged: making them again")
   if earlier_manifest is not None:  # else the lock was taken above
     workspace.lock.acquire()
   workspace.open()
-  shard_digest = workspace.shard_digest(manifest.settings["input_files"])
-  for index, shard in enumerate(manifest.shards):
-    if is_intact[index]:
-      record_shard(workspace.path, index, shard, shard_digest)
-  files.remove(files.join(job.output_dir, "manifest.json"))
+  for part, index, shard in intact:
+    record_shard(part.path, index, shard, part.shard_digest(input_files))
+  files.remove(files.join(job.output_dir, MANIFEST_NAME))
   return None

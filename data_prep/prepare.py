@@ -12,9 +12,9 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from albert.data.manifest import Manifest, ShardInfo
+from albert.data.manifest import HELDOUT_FOLDER, Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import Progress, log
@@ -68,41 +68,68 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       text = convert_inputs(job.inputs, job.reading, workspace.path, pool)
       _check_converted(job, text, tokenizer)
 
-      # ---- documents -> instances -> one file for each block of text, sorted by the random keys of the instances
+      # ---- documents -> instances -> one file for each block of text, sorted by the random keys of the instances; with
+      # --eval_share, first those of the held-out documents
       with _errors_name_originals(text.originals):
-        metadata = files.stats(text.paths)
-        sorted_blocks = _make_blocks(metadata, job, workspace, pool)
-        counts = sum((Counts(**block.summary["counts"]) for block in sorted_blocks), Counts())
-        labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
-        _check_counts(counts, sum(labels), job)
-        units.check_unchanged(metadata)
-        records = itertools.chain.from_iterable(block.records for block in sorted_blocks)
-        text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
-        # A file that is read directly has no entry of its conversion.
-        input_files = [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
+        contents = [_read_part(part, pool, text) for part in workspace.parts]
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
-      word_type = packing.word_dtype(tokenizer.vocab_size).str
-      infos = _write_shards(job, workspace, pool, sorted_blocks, word_type, workspace.shard_digest(input_files))
-    manifest = Manifest(
-      kind=KIND,
-      settings=workspace.shard_settings(input_files),
-      vocab_sha256=tokenizer.sha256,
-      vocab_size=tokenizer.vocab_size,
-      vocab_kind=tokenizer.vocabulary.kind,
-      num_documents=counts.documents,
-      num_tokens=counts.tokens,
-      num_dropped_documents=counts.dropped,
-      num_cut_documents=counts.cut,
-      num_unknown_tokens=counts.unknown,
-      reading=None if job.is_read_directly else text.report.to_dict(),
-      label_counts={str(label): number for label, number in enumerate(labels)},
-      shards=tuple(infos),
-    )
+      manifests = []
+      for part, content in zip(workspace.parts, contents, strict=True):
+        word_type = packing.word_dtype(tokenizer.vocab_size).str
+        infos = _write_shards(part, pool, content.blocks, word_type, part.shard_digest(content.input_files))
+        manifests.append(_make_manifest(part, content, tokenizer, text, infos))
     workspace.lock.check()
-    manifest.save(job.output_dir)
+    for part, manifest in zip(workspace.parts, manifests, strict=True):
+      manifest.save(part.job.output_dir)  # last that of the job: the data set is then complete
     workspace.remove()
-    return manifest
+    return manifests[-1]
+
+
+class _PartContent(NamedTuple):
+  """The sorted instances of the held-out documents or of the other ones, and the entries of the input files."""
+
+  blocks: list[Block]
+  counts: Counts
+  labels: list[int]  # number of instances with label 0 and with label 1
+  input_files: list[dict[str, Any]]
+
+
+def _read_part(workspace: Workspace, pool: WorkerPool, text: ConvertedText) -> _PartContent:
+  """Makes the instances of the held-out documents or of the other ones."""
+  job, metadata = workspace.job, files.stats(text.paths)
+  sorted_blocks = _make_blocks(metadata, job, workspace, pool)
+  counts = sum((Counts(**block.summary["counts"]) for block in sorted_blocks), Counts())
+  labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
+  _check_counts(counts, sum(labels), job)
+  units.check_unchanged(metadata)
+  records = itertools.chain.from_iterable(block.records for block in sorted_blocks)
+  text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
+  # A file that is read directly has no entry of its conversion.
+  input_files = [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
+  return _PartContent(sorted_blocks, counts, labels, input_files)
+
+
+def _make_manifest(
+  workspace: Workspace, content: _PartContent, tokenizer: Tokenizer, text: ConvertedText, infos: list[ShardInfo]
+) -> Manifest:
+  counts = content.counts
+  return Manifest(
+    kind=KIND,
+    settings=workspace.shard_settings(content.input_files),
+    vocab_sha256=tokenizer.sha256,
+    vocab_size=tokenizer.vocab_size,
+    vocab_kind=tokenizer.vocabulary.kind,
+    num_documents=counts.documents,
+    num_tokens=counts.tokens,
+    num_dropped_documents=counts.dropped,
+    num_cut_documents=counts.cut,
+    num_unknown_tokens=counts.unknown,
+    reading=None if workspace.job.is_read_directly else text.report.to_dict(),
+    label_counts={str(label): number for label, number in enumerate(content.labels)},
+    heldout=HELDOUT_FOLDER if workspace.heldout else None,
+    shards=tuple(infos),
+  )
 
 
 def _load_tokenizer(job: Job) -> tuple[Job, Tokenizer]:
@@ -178,6 +205,11 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
 
 def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
   """Raises a UserError if the text gives no examples, or fewer than shards, or a single document for NSP."""
+  if job.settings.heldout and num_examples == 0:
+    raise UnusableTextError(
+      f"--eval_share={job.settings.eval_share:g} holds out {counted(counts.documents, 'document')}, which give no "
+      "example: give a larger share, or another --random_seed"
+    )
   if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(
       "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
@@ -198,12 +230,13 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
 
 
 def _write_shards(
-  job: Job, workspace: Workspace, pool: WorkerPool, all_blocks: Sequence[Block], word_type: str, digest: str
+  workspace: Workspace, pool: WorkerPool, all_blocks: Sequence[Block], word_type: str, digest: str
 ) -> list[ShardInfo]:
   """Writes the shards, and returns their entries for the manifest.
 
   Intact shards of an earlier command with the same digest, a hash of everything that the shards depend on, are kept.
   """
+  job = workspace.job
   finished = files.in_threads(lambda index: workspace.find_finished_shard(index, digest), range(job.num_shards))
   infos = {index: info for index, info in enumerate(finished) if info is not None}
   if infos:

@@ -40,7 +40,8 @@ _CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 class TextRange:
   """A range of a file, whose index in the sorted list of input files is `ordinal`. Positions are bytes of the file.
 
-  The positions of a range with `data`, its text, are exact, and `is_cut` says whether it begins inside a document.
+  The positions of a range with `data`, its text, are exact. `is_cut` says whether it begins inside a document, and
+  `is_end_cut` whether it ends inside one.
   Those of a range without `data` are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the
   first blank line after the nominal start to the first blank line after the nominal end.
   """
@@ -51,6 +52,7 @@ class TextRange:
   end: int
   is_cut: bool = False
   data: bytes | None = None
+  is_end_cut: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +125,11 @@ def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> TextRange
 
     size = files.size(path)
     start, is_cut = _find_boundary_in_file(read_at, text_range.start, unit_bytes)
-    end = size if text_range.end >= size else _find_boundary_in_file(read_at, text_range.end, unit_bytes)[0]
+    end, is_end_cut = size, False
+    if text_range.end < size:
+      end, is_end_cut = _find_boundary_in_file(read_at, text_range.end, unit_bytes)
     data = read_at(start, max(0, end - start))
-  return TextRange(path, text_range.ordinal, start, start + len(data), is_cut and start < end, data)
+  return TextRange(path, text_range.ordinal, start, start + len(data), is_cut and start < end, data, is_end_cut)
 
 
 # ---- units ---------------------------------------------------------------------------------------------

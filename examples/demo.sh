@@ -19,18 +19,12 @@ if [ ! -f "$OUT/vocab/spiece.model" ]; then
 fi
 
 echo "== 3/6 TFRecord shards: masks and sentence pairs"
-prepare() {
-  "$PYTHON" -m data_prep.create_pretraining_data --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=64 "$@"
-}
-# A model learns more from a sequence if 30% of its tokens are masked. The held-out text has the usual 15%.
-prepare --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/train" --dupe_factor=4 --num_shards=8 --masked_lm_prob=0.3
-prepare --input_file="$OUT/corpus/heldout.txt" --output_dir="$OUT/heldout" --dupe_factor=1 --num_shards=1 --random_seed=1
+"$PYTHON" -m data_prep.create_pretraining_data --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/shards" \
+  --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=128 --dupe_factor=4 --eval_share=0.02
 
-echo "== 4/6 pretraining, with two layers until 60% of the steps and then with three; evaluation on held-out documents"
-"$PYTHON" run_pretraining.py --recipe=configs/pretraining_demo.json --output_dir="$OUT/run" \
-  --spm_model_file="$OUT/vocab/spiece.model" \
-  --input_file="$OUT/train/*.tfrecord" --eval_input_file="$OUT/heldout/*.tfrecord" \
-  --initializer_range=0.06 --stages='[{"until": 0.6, "num_hidden_layers": 2}, {"until": 1}]' --do_train --do_eval
+echo "== 4/6 pretraining; evaluation on held-out documents"
+"$PYTHON" run_pretraining.py --recipe=pretraining_small --input_file="$OUT/shards/*.tfrecord" \
+  --spm_model_file="$OUT/vocab/spiece.model" --output_dir="$OUT/run" --do_train --do_eval
 
 echo "== 5/6 the hidden words of ten sentences that are not in the text"
 "$PYTHON" examples/hidden_words.py "$OUT/run" "$OUT/corpus/train.txt"

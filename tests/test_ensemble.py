@@ -6,14 +6,17 @@ import json
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from albert import ensemble
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
+from albert.io import files
 from albert.tasks.predictions import Predictions, write_predictions
 from tests.tasks.glue.archive import read_tsv_rows
 
@@ -100,6 +103,18 @@ def test_predictions_of_a_file_are_averaged_if_all_runs_have_them(
   assert not (tmp_path / "out" / "predictions_more.tsv").exists()
   message = f"{runs[0]} has no predictions_more.tsv, which {runs[1]} has, so the ensemble does not write it\n"
   assert capsys.readouterr().err == message
+
+
+def test_a_glob_of_remote_runs_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The remote file system is TensorFlow's file system in memory, ram://."""
+  root, averaged = f"ram://{tmp_path.name}/runs", []
+  for name in ("run-1", "run-2", "other"):
+    files.makedirs(f"{root}/{name}")
+  values = types.SimpleNamespace(inputs=f"{root}/run-*", output_dir="both")
+  monkeypatch.setattr(ensemble, "flags", types.SimpleNamespace(FLAGS=values))
+  monkeypatch.setattr(ensemble, "ensemble_runs", lambda runs, output_dir: averaged.extend(runs) or {})
+  ensemble.main()
+  assert averaged == [f"{root}/run-1", f"{root}/run-2"]
 
 
 def test_directories_that_cannot_be_averaged_are_refused(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ README = ROOT / "README.md"
 SMALL_FLAGS = {
   "run_classifier.py": "",
   "data_prep.train_vocab": "--vocab_size=200",
-  "data_prep.create_pretraining_data": "--max_seq_length=64 --num_shards=2",
-  "run_pretraining.py": "--model=albert_tiny --train_batch_size=8 --num_train_steps=2",
+  "data_prep.create_pretraining_data": "--max_seq_length=64 --num_shards=2 --eval_share=0.2",
+  "run_pretraining.py": "--num_train_steps=10",
   "run_squad.py": "--num_train_steps=2 --train_batch_size=4 --max_seq_length=128",
   "albert.export": "",
   "albert.predict": "",

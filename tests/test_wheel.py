@@ -109,7 +109,7 @@ def test_help_and_version_name_the_command(command_name: str, installation: Inst
   assert not re.search(r"python run_", help_text)
 
 
-@pytest.mark.parametrize("recipe_name", ["configs/pretraining_demo.json", "pretraining_demo"])
+@pytest.mark.parametrize("recipe_name", ["configs/pretraining_small.json", "pretraining_small"])
 def test_recipes_are_found_in_any_directory(recipe_name: str, installation: Installation, tmp_path: Path) -> None:
   code = f"""
 from albert.config import recipes
@@ -117,8 +117,8 @@ recipe = recipes.read_recipe({recipe_name!r}, "pretraining")
 print(recipe.path, recipe.sections["optimizer"]["learning_rate"])
 """
   result = installation.run("python", "-c", code, cwd=tmp_path)
-  expected = installation.library / "albert" / "configs" / "pretraining_demo.json"
-  assert result.stdout.split() == [str(expected), "0.004"]
+  expected = installation.library / "albert" / "configs" / "pretraining_small.json"
+  assert result.stdout.split() == [str(expected), "0.003"]
 
 
 def test_a_command_reports_that_another_distribution_has_replaced_the_package(
@@ -157,11 +157,17 @@ def test_installed_commands_go_from_text_to_answers(installation: Installation, 
     "--output_dir=shards",
     vocabulary,
     "--max_seq_length=32",
+    "--eval_share=0.1",
   )
   run(
-    *("albert-pretrain", "--recipe=configs/pretraining_demo.json", "--input_file=shards/*.tfrecord", "--do_train"),
-    *("--eval_input_file=shards/*.tfrecord", "--do_eval", vocabulary, "--output_dir=run", "--train_batch_size=4"),
-    *("--num_train_steps=3", "--num_warmup_steps=1", "--max_eval_steps=2", "--vocab_size=400"),
+    *(
+      "albert-pretrain",
+      "--recipe=pretraining_small",
+      "--input_file=shards/*.tfrecord",
+      vocabulary,
+      "--output_dir=run",
+    ),
+    *("--do_train", "--do_eval", "--num_train_steps=10", "--max_eval_steps=2"),
   )
   run("albert-convert", "--init_checkpoint=run", "--output_dir=converted", "--format=huggingface", vocabulary)
   assert (tmp_path / "converted" / "model.safetensors").exists()

@@ -20,6 +20,8 @@ from albert.io import files, json_values
 from albert.io.text import counted, name_and_others
 
 FILE_NAME = "manifest.json"
+# Name of the folder, beside the shards to train on, for those of held-out documents.
+HELDOUT_FOLDER = "heldout"
 # Messages show this number of characters of a SHA-256.
 _SHOWN_SHA256_CHARS = 12
 # Key of the hash of all other values.
@@ -72,6 +74,7 @@ class _Settings(msgspec.Struct):
   do_lower_case: bool | None = None
   keep_accents: bool | None = None
   compress: bool = False
+  heldout: bool = False
   input_files: list[InputFile] = []
 
 
@@ -94,6 +97,8 @@ class Manifest:
     reading: what was read and what was left out when input files of other formats, such as Wikipedia dumps, were
       converted to text; None if all input files were text.
     label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
+    heldout: the folder, beside the manifest, with the shards and the manifest of held-out documents; None if there
+      is none.
     shards: the files, in the order of their numbers.
   """
 
@@ -109,6 +114,7 @@ class Manifest:
   num_unknown_tokens: json_values.Count | None = None
   reading: dict[str, Any] | None = None
   label_counts: dict[str, json_values.Count] = dataclasses.field(default_factory=dict)
+  heldout: json_values.FileName | None = None
   shards: tuple[ShardInfo, ...] = ()
 
   @property
@@ -146,8 +152,9 @@ class Manifest:
     """Writes manifest.json to a directory, atomically."""
     values = dataclasses.asdict(self)
     shards = values.pop("shards")
-    if self.reading is None:
-      del values["reading"]
+    for name in ("reading", "heldout"):
+      if not values[name]:
+        del values[name]
     values["num_examples"] = self.num_examples
     values["shards"] = list(shards)
     values[_CHECKSUM_KEY] = checksum_of(values)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo, checksum_of
+from albert.data.manifest import HELDOUT_FOLDER, DataContent, FileContent, Manifest, ShardInfo, checksum_of
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, records
 from albert.io.files import escape_existing, split_globs, stat_globs
@@ -105,7 +105,8 @@ class Shards:
 def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   """Finds the shards that match globs, and their sizes and modification times.
 
-  The manifest and the cache of hashes, which a glob such as 'shards/*' also matches, are left out.
+  The manifest, the cache of hashes and the folder of held-out documents, which a glob such as 'shards/*' also matches,
+  are left out.
 
   Args:
     globs: comma-separated globs.
@@ -117,7 +118,7 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   Raises:
     UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
   """
-  matches = stat_globs(globs, flag=flag)
+  matches = stat_globs(globs, flag=flag, ignored_name=HELDOUT_FOLDER)
   shards = {path: stat for path, stat in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)}
   if not shards:
     first_path = next(iter(matches))

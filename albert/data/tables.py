@@ -11,7 +11,6 @@ import ast
 import contextlib
 import csv
 import dataclasses
-import io
 import math
 import os
 import unicodedata
@@ -427,21 +426,3 @@ def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, 
       field_text(value, rows.location(index), name, separator) for index, value in enumerate(rows.columns[name])
     ]
   return Table(rows.name, columns, rows.row_numbers, rows.unit)
-
-
-def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:
-  """Writes a tab-separated file with a header, atomically.
-
-  Args:
-    path: local or remote.
-    rows: column name -> value; all rows have the same columns.
-
-  Returns:
-    The text of the file.
-  """
-  text = io.StringIO()
-  writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
-  writer.writeheader()
-  writer.writerows(rows)
-  files.write_atomically(path, text.getvalue())
-  return text.getvalue()

@@ -326,12 +326,13 @@ def expand_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> li
   return list(stat_globs(spec, flag=flag))
 
 
-def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> dict[str, Stat]:
+def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file", ignored_name: str = "") -> dict[str, Stat]:
   """Lists the files that match globs, with their metadata.
 
   Args:
     spec: a list of globs or paths, or one string of them, separated by commas.
     flag: the flag that `spec` is the value of, for errors.
+    ignored_name: name of files and directories that globs do not match.
 
   Returns:
     Path -> metadata, sorted by path.
@@ -345,7 +346,7 @@ def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> dict
     raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
   paths: set[str] = set()
   for pattern in patterns:
-    matches = matching_paths(pattern)
+    matches = [path for path in matching_paths(pattern) if os.path.basename(path.rstrip("/")) != ignored_name]
     if not matches:
       raise NoMatchError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
     paths.update(matches)

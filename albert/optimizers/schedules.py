@@ -83,8 +83,7 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_siz
   """Makes the schedule of a run.
 
   Args:
-    config: learning rate, warm-up and decay. With scale_learning_rate, the learning rate is multiplied by
-      sqrt(train_batch_size / 4096).
+    config: learning rate, warm-up and decay.
     num_train_steps: updates of the run.
     train_batch_size: examples of an update, over all replicas.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,6 @@ _TABLE_PREFIXES = (_CLASS_SCORES_PREFIX, MISTAKES_PREFIX, "predictions")
 _MAX_CLASSES = 1000
 # A directory that has none of these files is not the output_dir of a run.
 _RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
-_MAX_FIELD_CHARACTERS = 2**31 - 1  # instead of the csv module's 131,072
 
 
 class ExampleTable(NamedTuple):
@@ -117,10 +115,8 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   config_file = files.join(path, output_files.CONFIG)
   config = output_files.read_config(config_file) if files.exists(config_file) else {}
   table_names = [file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".json"))]
-  # The tables of pretraining quote their cells; of the other tasks, only predictions.tsv does.
-  is_quoted = config.get("task") == "pretraining"
   sizes = {file: _MAX_CLASSES if file.startswith(_CLASS_SCORES_PREFIX) else num_examples for file in table_names}
-  tables = [_read_examples(path, name, size, is_quoted) for name, size in sizes.items()] if num_examples else []
+  tables = [_read_examples(path, name, size) for name, size in sizes.items()] if num_examples else []
   pictures = {}
   for file_name in file_names:
     if file_name.startswith(_PICTURE_PREFIXES) and file_name.endswith(".png"):
@@ -143,24 +139,14 @@ def _read_json_if_exists(path: str) -> dict[str, Any]:
   return files.read_json(path, nan_is_null=True) if files.exists(path) else {}
 
 
-def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool) -> ExampleTable:
+def _read_examples(directory: str, name: str, num_examples: int) -> ExampleTable:
   """Reads the first rows of a tab-separated file with a header, or the first entries of a JSON object of answers."""
   path = files.join(directory, name)
   if name.endswith(".json"):
     answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), num_examples)
     return ExampleTable(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as file:
-    # The csv module of Python 3.10 refuses NUL.
     lines = (line.decode("utf-8", errors="replace").replace("\0", "\ufffd") for line in file)
-    if is_quoted or name == "predictions.tsv":
-      csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-      reader = csv.reader(lines, delimiter="\t")
-      try:
-        rows = list(itertools.islice(reader, num_examples + 1))
-      except csv.Error as error:
-        problem = f"{path}, line {reader.line_num}: not a row of this table ({error})"
-        raise UserError(f"{problem}: evaluate or predict again") from error
-    else:
-      rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
+    rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
   rows = [row for row in rows if row]
   return ExampleTable(name, rows[0] if rows else (), rows[1:])

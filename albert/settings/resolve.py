@@ -22,7 +22,7 @@ from albert.io.text import format_value
 from albert.runs import output_files
 from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
-from albert.tasks.pretraining.flags import format_stages
+from albert.tasks.pretraining.flags import PretrainingConfig, format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
 from albert.weights.files import WeightLocation, find_weights
@@ -121,7 +121,7 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   data_config = settings.data_config(weights)
   notes = []
   # The model has the vocabulary of the initial weights or, without them, that of the data.
-  if not settings.gives_vocab_size():
+  if not settings.gives_size("vocab_size"):
     if weights is None:
       vocabulary = settings.task_entry.find_vocabulary_size(model_config, data_config)
     else:
@@ -147,8 +147,40 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     ]
     if fitted:
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
+  if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
+    config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
+
+
+def _fit_to_shards(
+  settings: Settings,
+  config: RunConfig,
+  model: ModelConfig,
+  data: PretrainingConfig,
+  weights: WeightLocation | None,
+  notes: list[str],
+) -> tuple[RunConfig, ModelConfig, PretrainingConfig]:
+  """Fits the positions of a new model and the evaluations to the shards. Adds lines for the user to `notes`."""
+  from albert.tasks.pretraining import files as pretraining_files  # it imports NumPy
+
+  length = 0
+  if weights is None and not settings.gives_size("max_position_embeddings"):
+    length = pretraining_files.find_longest(model, data)
+  # A named model, such as albert_base, keeps its positions if the sequences are shorter.
+  if length > model.max_position_embeddings or (length and settings.model_is_of_recipe()):
+    model = dataclasses.replace(model, max_position_embeddings=length)
+    notes.append(f"max_position_embeddings is {length}, the length of the sequences in the shards")
+  if data.eval_input_file:
+    return config, model, data
+  data = dataclasses.replace(data, eval_input_file=pretraining_files.find_heldout(model, data))
+  if not data.eval_input_file and config.train.eval_every_steps and "eval_every_steps" not in settings.flags:
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, eval_every_steps=0))
+    notes.append(
+      "no evaluation during training: the shards have no held-out documents, which data_prep.create_pretraining_data "
+      "--eval_share=0.02 makes"
+    )
+  return config, model, data
 
 
 def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:

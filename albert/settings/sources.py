@@ -305,8 +305,7 @@ class Settings:
     """
     if self.existing_run:
       return self._model_of_run(self.existing_run)
-    recipe_model = self.recipe.sections.get("model")  # the name of a model, or fields
-    fields = recipe_model if isinstance(recipe_model, dict) else {}
+    recipe_model, fields = self.recipe.sections.get("model"), self._recipe_model()
     base = self._model_of_flags() or (load_model_config(weights_config_file) if weights_config_file else None)
     if base is not None:
       fields = {name: value for name, value in fields.items() if name in REGULARIZATION}
@@ -322,21 +321,30 @@ class Settings:
       return load_model_config(self.flags["albert_config_file"])
     return named_model(self.flags["model"]) if self.flags.get("model") else None
 
-  def gives_vocab_size(self) -> bool:
-    """Whether a flag, the config file of a model, the run in output_dir or the recipe gives the model's vocab_size.
+  def gives_size(self, name: str) -> bool:
+    """Whether a flag, the config file of a model, the run in output_dir or the recipe gives a field of the model.
 
-    The name of a model does not give it: the models of the paper can be trained with any vocabulary.
+    The name of a model does not give it: the models of the paper can be trained with any vocabulary and length.
     """
-    if self.existing_run or "vocab_size" in self.flags:
+    if self.existing_run or name in self.flags:
       return True
     if self.flags.get("albert_config_file") or self.flags.get("model"):
-      return self._config_file_gives_vocab_size()
-    recipe_model = self.recipe.sections.get("model")
-    return isinstance(recipe_model, dict) and "vocab_size" in recipe_model
+      return self._config_file_gives(name)
+    return name in self._recipe_model()
 
-  def _config_file_gives_vocab_size(self) -> bool:
+  def model_is_of_recipe(self) -> bool:
+    """Whether the sizes of the model come from a recipe: neither a flag nor the recipe names a model or its config."""
+    is_named = self.flags.get("albert_config_file") or self.flags.get("model")
+    return not is_named and not self._recipe_model().keys() <= {*REGULARIZATION}
+
+  def _recipe_model(self) -> dict[str, Any]:
+    """The fields of the model in the recipe; {} if it names a model."""
+    recipe_model = self.recipe.sections.get("model")
+    return recipe_model if isinstance(recipe_model, dict) else {}
+
+  def _config_file_gives(self, name: str) -> bool:
     path = self.flags.get("albert_config_file")
-    return bool(path and "vocab_size" in files.read_json(path))
+    return bool(path and name in files.read_json(path))
 
   def _model_of_run(self, run: ExistingRun) -> ModelConfig:
     """The model of an existing run, after comparing it with the flags."""
@@ -349,7 +357,7 @@ class Settings:
     if model_of_flags is None:
       return model
     not_compared = {*REGULARIZATION, *flags}
-    if not self._config_file_gives_vocab_size():
+    if not self._config_file_gives("vocab_size"):
       not_compared.add("vocab_size")
     for name in option_fields(ModelConfig):
       if name not in not_compared and getattr(model_of_flags, name) != getattr(model, name):

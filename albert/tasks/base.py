@@ -246,6 +246,8 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
+    usual_steps, usual_epochs: training takes at least this many steps and epochs.
+    usual_rates: optimizer -> the lowest, a good and the highest learning rate; {} for those of fine-tuning.
 
   Raises:
     UserError: the vocabulary or max_seq_length does not fit the model, or the training file has no labels.
@@ -266,6 +268,9 @@ class Task(abc.ABC):
   predicts_in_batches = True
   predictions_extension = ".tsv"
   needs_initial_weights = False
+  usual_steps: int = 200
+  usual_epochs: int = 3
+  usual_rates: Mapping[str, tuple[float, float, float]] = {}
   _latest: tuple[DatasetOutputs, Any] | None = None  # the last argument and result of make_predictions
 
   def __init__(self, model_config: ModelConfig, data: FinetuningData | None = None):

@@ -109,15 +109,17 @@ def companion_path(predictions_file: str, prefix: str) -> str:
   return files.join(directory, f"{prefix}_{name.removeprefix('predictions_')}")
 
 
-def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-  """Writes a tab-separated file that `albert.data.tables` can read.
+def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Writes a tab-separated file that `albert.data.tables` can read, and returns its text.
 
   Nothing is quoted. Tabs and line ends inside a cell become spaces. Lone surrogates, which UTF-8 cannot encode, become
   U+FFFD.
   """
   separators_to_spaces = str.maketrans("\t\r\n", "   ")
   lines = ["\t".join(cell.translate(separators_to_spaces) for cell in row) for row in [header, *rows]]
-  files.write_atomically(path, replace_surrogates("\n".join(lines) + "\n"))
+  text = replace_surrogates("\n".join(lines) + "\n")
+  files.write_atomically(path, text)
+  return text
 
 
 def write_predictions(path: str, predictions: Predictions) -> None:

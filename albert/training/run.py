@@ -430,13 +430,13 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
 _GUESSING_SHARE = 0.95
 # An accuracy is better than guessing if it is greater by more than this.
 _ACCURACY_MARGIN = 0.02
+# For pretraining, the accuracy of the masked tokens and of the most frequent one.
+_MASKED_LM_ACCURACIES = ("masked_lm_accuracy", "masked_lm_baseline_accuracy")
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
 _F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
 _F1_MARGIN = 1.0
-# Fine-tuning takes at least this many steps and epochs.
-_USUAL_STEPS, _USUAL_EPOCHS = 200, 3
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
@@ -514,7 +514,8 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
     return None
-  accuracy, majority = metrics.get(f"{prefix}accuracy"), metrics.get(f"{prefix}majority_accuracy")
+  names = _MASKED_LM_ACCURACIES if _MASKED_LM_ACCURACIES[0] in metrics else ("accuracy", "majority_accuracy")
+  accuracy, majority = (metrics.get(f"{prefix}{name}") for name in names)
   if accuracy is None or majority is None:
     return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
   if accuracy > majority + _ACCURACY_MARGIN:
@@ -532,9 +533,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     config: the settings of the run, or of several runs of which the best has failed.
   """
   step = getattr(read_training_loss(output_dir), "step", 0)
-  train, rate, remedies = config.train, config.optimizer.learning_rate, []
+  train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
-  steps = max(_USUAL_STEPS, math.ceil(_USUAL_EPOCHS * num_examples / train.train_batch_size))
+  steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / train.train_batch_size))
   if step < steps:
     flag = f"--num_train_steps={steps}"
     if train.num_train_epochs and num_examples:
@@ -542,9 +543,12 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
     remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
   is_small = config.from_scratch or task.model_config.hidden_size < _NARROW
-  low, good, high = _RATES_OF_SMALL if is_small else _USUAL_RATES
-  if config.optimizer.optimizer == "adamw" and not low <= rate <= high:
-    remedies.append(f"--learning_rate={good:g} (it had {rate:g}; {low:g} to {high:g} are usual)")
+  rates = task.usual_rates or {"adamw": _RATES_OF_SMALL if is_small else _USUAL_RATES}
+  rate = optimizer.peak_learning_rate(train.train_batch_size)
+  low, good, high = rates.get(optimizer.optimizer, (rate, rate, rate))
+  if not low <= rate <= high:
+    flag = f"--learning_rate={good:g}{' --noscale_learning_rate' if optimizer.scale_learning_rate else ''}"
+    remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
   remedies.append(f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"

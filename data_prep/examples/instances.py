@@ -5,6 +5,7 @@ An instance is one pretraining example before it is written to a shard.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 
@@ -12,11 +13,19 @@ import numpy as np
 
 from albert.data import masks, random_streams
 from albert.tokenization.tokenizer import load_tokenizer
-from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
+from data_prep.documents import (
+  Counts,
+  Documents,
+  TextDocument,
+  concatenate_documents,
+  is_heldout,
+  load_documents,
+  merge_documents,
+)
 from data_prep.examples import segments
 from data_prep.examples.packing import InstanceTokens, assemble
 from data_prep.examples.settings import FULL_SENTENCES, NSP, STATIC, PreparationSettings
-from data_prep.units import TextUnit
+from data_prep.units import TextRange, TextUnit
 
 # Approximate number of tokens that are masked at a time.
 _BATCH_TOKENS = 1 << 18
@@ -41,6 +50,23 @@ class InstanceMaker:
     self.tokenizer = load_tokenizer(settings.tokenizer_config(spm_model_file))
     self.random_ids = np.flatnonzero(~self.tokenizer.is_special)  # may replace a masked token
 
+  def with_settings(self, settings: PreparationSettings) -> InstanceMaker:
+    """Returns a copy with other settings and the same tokenizer."""
+    maker = copy.copy(self)
+    maker.settings = settings
+    return maker
+
+  def _is_selected(self, document: TextDocument) -> bool:
+    """Whether the settings are for this document: those of the held-out ones, or of the others."""
+    settings = self.settings
+    if not settings.eval_share:
+      return True
+    return is_heldout(document, settings.eval_share, settings.random_seed) == settings.heldout
+
+  def _load(self, ranges: tuple[TextRange, ...]) -> tuple[Documents, Counts]:
+    settings = self.settings
+    return load_documents(ranges, self.tokenizer, settings.min_words, settings.max_num_tokens, self._is_selected)
+
   def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:
     """Reads and tokenizes the documents of a unit.
 
@@ -52,11 +78,10 @@ class InstanceMaker:
       The documents; how many of them, from the first one, belong to the unit; and the unit's counts.
     """
     settings = self.settings
-    documents, counts = load_documents(unit.ranges, self.tokenizer, settings.min_words, settings.max_num_tokens)
+    documents, counts = self._load(unit.ranges)
     num_used = len(documents)
     if settings.sentence_prediction == NSP and num_used == 1:
-      donors, _ = load_documents(unit.donors, self.tokenizer, settings.min_words, settings.max_num_tokens)
-      documents = concatenate_documents(documents, donors)
+      documents = concatenate_documents(documents, self._load(unit.donors)[0])
       if len(documents) == 1:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
     if settings.input_format == FULL_SENTENCES and num_used:

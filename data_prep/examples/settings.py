@@ -85,6 +85,14 @@ class PreparationSettings(Config):
     "keep accents and do not decompose characters; by default as this file says, and false if there is none "
     "(byte-level BPE ignores it)",
   )
+  eval_share: float = option(
+    0.0,
+    "share of the documents that are held out, chosen by a hash of their text and the seed: their examples are in the "
+    "folder heldout of output_dir, and run_pretraining.py evaluates on them",
+    minimum=0,
+    below=1,
+  )
+  heldout: bool = False  # whether these are the settings of the held-out documents
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -105,6 +113,10 @@ class PreparationSettings(Config):
     if self.max_predictions_per_seq == 0:
       # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
       object.__setattr__(self, "max_predictions_per_seq", math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9))
+
+  def of_heldout(self) -> PreparationSettings:
+    """Returns the settings of the held-out documents: each is used once, and its masks never change."""
+    return dataclasses.replace(self, heldout=True, dupe_factor=1, masking=STATIC)
 
   def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
     """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""

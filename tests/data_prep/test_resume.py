@@ -24,7 +24,9 @@ from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
+from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, make_units_small
+
+WITH_HELDOUT = dataclasses.replace(SETTINGS, eval_share=0.1)
 
 pytestmark = pytest.mark.usefixtures("small_units")
 
@@ -83,6 +85,70 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
   assert ("kept 3 of 17 units" if kind == "block" else "kept 17 of 17 units") in printed
   assert times_of_complete_shards.items() <= get_shard_times(tmp_path / "out").items()
   assert ("kept 2 of 3 shards" in printed) == (stop_after == ("shard", 2))
+
+
+@pytest.fixture(scope="module")
+def output_with_heldout(
+  tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str
+) -> dict[str, bytes]:
+  directory = tmp_path_factory.mktemp("heldout")
+  with pytest.MonkeyPatch.context() as patch:
+    make_units_small(patch)
+    prepare(make_job(small_files, spm_model, directory, settings=WITH_HELDOUT, num_processes=2))
+  return contents(directory)
+
+
+# The 17 units are read for the held-out documents, and then for the other ones. Held-out documents have one shard.
+@pytest.mark.parametrize("stop_after", [("block", 3), ("block", 20), ("shard", 0), ("shard", 1)])
+def test_a_stopped_job_with_held_out_documents_resumes(
+  tmp_path: Path,
+  small_files: list[str],
+  spm_model: str,
+  monkeypatch: pytest.MonkeyPatch,
+  output_with_heldout: dict[str, bytes],
+  stop_after: tuple[str, int],
+) -> None:
+  job = make_job(small_files, spm_model, tmp_path, settings=WITH_HELDOUT)
+  module, function_name = (blocks, "make_block") if stop_after[0] == "block" else (shards, "RecordWriter")
+  with monkeypatch.context() as patch:
+    stop_at_call(patch, module, function_name, stop_after[1])
+    with pytest.raises(_StopError):
+      prepare(job)
+  assert not list(tmp_path.rglob("manifest.json"))
+  manifest = prepare(job)
+  assert contents(tmp_path) == output_with_heldout
+  heldout = Manifest.load(f"{tmp_path}/{manifest.heldout}")
+  assert heldout is not None
+  assert manifest.num_documents + heldout.num_documents == 96
+  assert 0 < heldout.num_examples < manifest.num_examples / 3  # dupe_factor is 3, and 1 for held-out documents
+
+
+def test_held_out_shards_are_repaired_and_those_of_others_kept(
+  tmp_path: Path, small_files: list[str], spm_model: str, output_with_heldout: dict[str, bytes]
+) -> None:
+  job = make_job(small_files, spm_model, tmp_path, settings=WITH_HELDOUT)
+  (tmp_path / "heldout").mkdir()
+  (tmp_path / "heldout" / "manifest.json").write_text("somebody's")
+  with pytest.raises(UserError, match=r"heldout holds manifest\.json, which no manifest describes: choose"):
+    prepare(job)
+  (tmp_path / "heldout" / "manifest.json").unlink()
+  for damaged in ("heldout/pretraining-00000-of-00001.tfrecord", "heldout/manifest.json", ""):
+    prepare(job)
+    assert contents(tmp_path) == output_with_heldout
+    if damaged:
+      (tmp_path / damaged).unlink()
+
+
+@pytest.mark.parametrize(
+  ("share", "message"), [(1e-9, "holds out 0 documents, which give no example"), (0.9999, "no example in")]
+)
+def test_a_share_that_leaves_a_side_empty_is_refused(
+  tmp_path: Path, small_files: list[str], spm_model: str, share: float, message: str
+) -> None:
+  settings = dataclasses.replace(WITH_HELDOUT, eval_share=share)
+  for _ in range(2):  # a failed job leaves nothing that stops the next one
+    with pytest.raises(UserError, match=message):
+      prepare(make_job(small_files, spm_model, tmp_path, settings=settings))
 
 
 def test_a_finished_job_is_checked_and_repaired(

@@ -64,7 +64,6 @@ def test_a_step_that_is_no_whole_number_is_refused(tmp_path: Path, step: str):
     ("metrics.jsonl", '{"step": 1}\noops\n', r"metrics.jsonl, line 2: not JSON \(Expecting value, column 1\): delete"),
     ("metrics.jsonl", b'{"step": 1, "loss": "\xff"}\n', "metrics.jsonl, line 1"),
     ("metrics.jsonl", '{"a":' * 3000 + "1" + "}" * 3000 + "\n", "metrics.jsonl, line 1"),
-    ("predictions.tsv", "a\tb\nx\ry\tz\n", r"predictions.tsv, line 2: not a row"),
   ],
 )
 def test_a_damaged_file_gives_one_line(tmp_path: Path, file: str, content: str | bytes, message: str):
@@ -108,11 +107,11 @@ def test_special_files_are_named_in_the_error(tmp_path: Path):
 
 
 def test_huge_texts_are_cut(tmp_path: Path):
-  """The run has long cells, names and settings, and quoted cells with line ends."""
+  """The run has long cells, names and settings, and cells with quotes, which are literal."""
   run = make_run(tmp_path / "run")
   huge = "<i>" + "x" * 300_000
   (run / "metrics.jsonl").write_text(format_json_lines({"step": 1, huge: 1.0}, {"step": 2, huge: 2.0}))
-  (run / "predictions.tsv").write_text(f'text\tlabel\n"{huge}\n2"\t"a\tb"\nlast\t1\n')
+  (run / "predictions.tsv").write_text(f'text\tlabel\n{huge}\t"a\nlast\t1\n')
   (run / "predictions_dev.json").write_text(json.dumps({huge: {"nested": [huge, None]}}))
   (run / "eval_results.json").write_text(json.dumps({"a": None, "b": {"c": 10**18}, huge: huge}))
   config = {"task": huge, "list": list(range(100_000))}
@@ -121,7 +120,7 @@ def test_huge_texts_are_cut(tmp_path: Path):
   page = make_runs_page(run)
   assert len(page) < 2_000_000
   texts = ParsedPage(page).text
-  assert {"a", "null", "b.c", "last", "a\tb"} <= set(texts)
+  assert {"a", "null", "b.c", "last", '"a'} <= set(texts)
   assert any(text.startswith("<i>xxx") and text.endswith("… (300,003 characters)") for text in texts)
 
 

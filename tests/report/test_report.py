@@ -86,7 +86,7 @@ def test_unfinished_runs_and_weights_that_were_only_evaluated_are_shown(tmp_path
 
 def test_filled_masks_and_answers_are_shown(tmp_path: Path):
   run = make_run(tmp_path / "run")
-  (run / "predictions.tsv").write_text('line\ttext\n1\t"He said ""[MASK]""."\n', encoding="utf-8")
+  (run / "predictions.tsv").write_text('line\ttext\n1\tHe said "[MASK]".\n', encoding="utf-8")
   (run / "predictions_test.json").write_text('{"q1": "in 1990", "q2": ""}', encoding="utf-8")
   rows = _parse_page(run).rows
   assert ["1", 'He said "[MASK]".'] in rows

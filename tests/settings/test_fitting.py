@@ -1,4 +1,4 @@
-"""The defaults of vocab_size, which is the size of the vocabulary, and of max_seq_length, which fits the model."""
+"""Settings that follow the data or the model: vocab_size, positions, held-out shards, and max_seq_length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from albert.settings.sources import Settings
 from tests.golden.make_tiny_albert import random_weights
 from tests.settings.test_sources import write_run
 from tests.small_downloads import small_config, write_hub
-from tests.synthetic import TINY_MODEL, VOCAB_SIZE, write_manifest, write_shards
+from tests.synthetic import SEQ_LENGTH, TINY_MODEL, VOCAB_SIZE, write_manifest, write_shards
 
 MODEL_WITHOUT_VOCAB_SIZE = {name: value for name, value in TINY_MODEL.to_dict().items() if name != "vocab_size"}
 
@@ -46,7 +46,8 @@ class ResolvedSize(NamedTuple):
 
 def resolve_vocab_size(task: str, tmp_path: Path, **flags: Any) -> ResolvedSize:
   settings = resolve_settings(task, {"output_dir": str(tmp_path / "run"), "do_train": True, **flags})
-  return ResolvedSize(settings.model_config.vocab_size, list(settings.notes))
+  notes = [note for note in settings.notes if not note.startswith("max_position_embeddings")]
+  return ResolvedSize(settings.model_config.vocab_size, notes)
 
 
 def test_pretraining_takes_the_size_from_the_vocabulary_else_from_the_manifest(
@@ -81,9 +82,11 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   model_file.write_text(json.dumps(MODEL_WITHOUT_VOCAB_SIZE))
   resolved = resolve_vocab_size("pretraining", tmp_path, **input_flag, albert_config_file=str(model_file))
   assert resolved.vocab_size == VOCAB_SIZE
-  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe="pretraining_demo") == (8000, [])
-  demo_flags = input_flag | {"recipe": "pretraining_demo", "model": "albert_tiny"}
-  assert resolve_vocab_size("pretraining", tmp_path, **demo_flags).vocab_size == VOCAB_SIZE
+  recipe = tmp_path / "recipe.json"
+  recipe.write_text(json.dumps({"model": {"vocab_size": 8000}}))
+  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe=str(recipe)) == (8000, [])
+  with_named_model = input_flag | {"recipe": str(recipe), "model": "albert_tiny"}
+  assert resolve_vocab_size("pretraining", tmp_path, **with_named_model).vocab_size == VOCAB_SIZE
   resolved = resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe="pretraining_albert")
   assert resolved.vocab_size == VOCAB_SIZE
   config = small_config(spm_model)
@@ -93,6 +96,60 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   with_named_model = {**input_flag, "init_checkpoint": weights, "model": "albert_tiny"}
   assert resolve_vocab_size("pretraining", tmp_path, **with_named_model) == (num_pieces, [line])
   assert resolve_vocab_size("pretraining", tmp_path, **with_named_model, vocab_size=30000) == (30000, [])
+
+
+@pytest.mark.parametrize(
+  ("flags", "positions"),
+  [
+    ({"recipe": "pretraining_small"}, 600),
+    ({"recipe": "pretraining_small", "max_position_embeddings": 512}, 512),
+    ({"recipe": "pretraining_small", "input_file": "short"}, SEQ_LENGTH),
+    ({"recipe": "pretraining_small", "input_file": "", "max_seq_length": 64}, 64),
+    ({"recipe": "pretraining_small", "stages": [{"until": 0.5, "input_file": "short"}, {"until": 1}]}, 600),
+    ({"recipe": "pretraining_small", "stages": [{"until": 0.5}, {"until": 1, "input_file": "short"}]}, 600),
+    ({"model": "albert_tiny"}, 600),  # a named model has 512 positions, and more only for longer sequences
+    ({"model": "albert_tiny", "input_file": "short"}, 512),
+    ({"recipe": "pretraining_albert", "input_file": "short"}, 512),
+  ],
+)
+def test_a_new_model_has_the_positions_of_the_shards(tmp_path: Path, flags: dict[str, Any], positions: int) -> None:
+  (long_shard,) = write_shards(tmp_path / "long", [3], length=600)
+  (short_shard,) = write_shards(tmp_path / "short", [3])
+  text = (
+    json.dumps({"input_file": "long", **flags})
+    .replace('"long"', f'"{long_shard}"')
+    .replace('"short"', f'"{short_shard}"')
+  )
+  values = {name: json.dumps(value) if name == "stages" else value for name, value in json.loads(text).items()}
+  resolved = resolve_settings("pretraining", {"output_dir": str(tmp_path / "run"), "do_train": True, **values})
+  assert resolved.model_config.max_position_embeddings == positions
+  note = f"max_position_embeddings is {positions}, the length of the sequences in the shards"
+  assert (note in resolved.notes) == ("max_position_embeddings" not in flags and positions != 512)
+
+
+def test_shards_beside_the_training_shards_are_evaluated(shards: Path, tmp_path: Path) -> None:
+  (heldout,) = write_shards(shards / "heldout", [4], seed=5)
+  write_manifest(shards / "heldout", [heldout], [4], settings={"heldout": True})
+  flags = {"output_dir": str(tmp_path / "run"), "do_train": True, "recipe": "pretraining_small"}
+  flags["input_file"] = f"{shards}/*.tfrecord"
+
+  def resolve(**changes: Any) -> tuple[str, int]:
+    resolved = resolve_settings("pretraining", flags | changes)
+    resolved.read_inputs()
+    assert ("--eval_share=0.02" in "".join(resolved.notes)) == (resolved.config.train.eval_every_steps == 0)
+    return resolved.data_config.eval_input_file, resolved.config.train.eval_every_steps  # type: ignore[attr-defined]
+
+  assert resolve() == ("", 0)  # the manifest does not name the folder
+  for action in ({"do_eval": True}, {"eval_every_steps": 5}):
+    with pytest.raises(UserError, match=r"evaluation needs held-out documents: .* --eval_share=0\.02 writes them"):
+      resolve(**action)
+  paths = sorted(map(str, shards.glob("*.tfrecord")))
+  write_manifest(shards, paths, [3, 2], heldout="heldout")
+  assert resolve() == (heldout, 1000)
+  assert resolve(eval_input_file=paths[0])[0] == paths[0]
+  assert resolve(input_file=f"{shards}/*") == (heldout, 1000)
+  with pytest.raises(UserError, match=r"heldout holds held-out documents: leave it out"):
+    resolve(input_file=f"{shards}/**")
 
 
 def test_finetuning_from_random_weights_takes_the_size_from_the_vocabulary(

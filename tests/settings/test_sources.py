@@ -371,13 +371,15 @@ def test_two_alternative_flags_on_one_command_line_are_an_error(flags: dict[str,
 
 
 def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path: Path) -> None:
-  flags = {"output_dir": str(tmp_path), "recipe": "pretraining_demo"}
-  demo = Settings("pretraining", flags).model_config()
-  assert demo.hidden_size == 128
+  flags = {"output_dir": str(tmp_path), "recipe": "pretraining_small"}
+  small = Settings("pretraining", flags).model_config()
+  assert small.hidden_size == 128
   assert Settings("pretraining", flags | {"hidden_size": 64}).model_config() == dataclasses.replace(
-    demo, hidden_size=64
+    small, hidden_size=64
   )
-  assert Settings("pretraining", flags | {"model": "albert_base_v1"}).model_config() == named_model("albert_base_v1")
+  changes: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.06}
+  expected = dataclasses.replace(named_model("albert_base_v1"), **changes)
+  assert Settings("pretraining", flags | {"model": "albert_base_v1"}).model_config() == expected
   flags = {"output_dir": str(tmp_path), "task_name": "MNLI", "model": "albert_base_v1"}
   model = Settings("classifier", flags).model_config()
   assert (model.hidden_size, model.hidden_dropout_prob) == (768, 0.0)

@@ -17,13 +17,13 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
-from albert.data import tables
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
 from albert.tasks.finetuning import FinetuningData
+from albert.tasks.predictions import write_table
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from tests.synthetic import TINY_MODEL
 
@@ -95,7 +95,7 @@ class ToyTask(Task):
     return outputs["logits"].argmax(-1).tolist()
 
   def write_test_predictions(self, predictions: list[int], paths: Sequence[str]) -> None:
-    tables.write_rows(paths[0], [{"index": index, "label": label} for index, label in enumerate(predictions)])
+    write_table(paths[0], ["index", "label"], [[str(index), str(label)] for index, label in enumerate(predictions)])
 
 
 def write_toy_files(directory: str, num_examples: int = 64) -> None:

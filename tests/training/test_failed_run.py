@@ -14,6 +14,8 @@ import pytest
 import albert
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.multi_seed import run_seeds
+from albert.tasks.base import Task
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.run import failure_warning, find_failure
 
 TEXTS = {"good": ["good", "very good", "so good", "good and good"], "bad": ["bad", "very bad", "so bad", "bad and bad"]}
@@ -97,6 +99,11 @@ def settings(steps: dict[str, Any], learning_rate: float = 2e-5, **further: Any)
   return RunConfig(output_dir="run", do_train=True, optimizer=optimizer, train=train, **further)
 
 
+def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
+  config = OptimizerConfig(learning_rate=learning_rate, **optimizer)
+  return RunConfig(output_dir="run", do_train=True, optimizer=config, train=TrainConfig(train_batch_size=32))
+
+
 @pytest.mark.parametrize(
   ("config", "step", "num_examples", "remedies"),
   [
@@ -106,6 +113,14 @@ def settings(steps: dict[str, Any], learning_rate: float = 2e-5, **further: Any)
     (settings({}, learning_rate=1e-3), 300, 100, ["learning_rate=2e-05 (it had 0.001; 1e-05 to 5e-05", "num_runs=5"]),
     (settings({}, from_scratch=True), 1, 9, ["num_train_steps=200", "learning_rate=0.0003 (", "num_runs=5"]),
     (settings({}, num_runs=5), 300, 100, ["num_runs=10, which"]),
+    (pretraining(1.6e-4), 2000, 90_000, ["learning_rate=0.003 (it had 0.00016; 0.0005 to", "num_runs=5"]),
+    (pretraining(3e-3), 1000, 90_000, ["num_train_steps=2000 (it had 1000", "num_runs=5"]),
+    (
+      pretraining(1.76e-3, scale_learning_rate=True),
+      2000,
+      90_000,
+      ["learning_rate=0.003 --noscale_learning_rate (it had 0.000156; ", "num_runs=5"],
+    ),
   ],
 )
 def test_the_advice_is_more_steps_then_another_rate_then_more_seeds(
@@ -115,7 +130,10 @@ def test_the_advice_is_more_steps_then_another_rate_then_more_seeds(
     json.dumps({"step": step, "loss": 1.0, "guessing_loss": 1.0, "num_lines": 4})
   )
   data = types.SimpleNamespace(num_examples=num_examples)
-  task: Any = types.SimpleNamespace(training_data=lambda: data, model_config=types.SimpleNamespace(hidden_size=768))
+  task: Any = PretrainingTask if config.optimizer.optimizer == "lamb" else Task
+  usual = {name: getattr(task, name) for name in ("usual_steps", "usual_epochs", "usual_rates")}
+  model_config = types.SimpleNamespace(hidden_size=768)
+  task = types.SimpleNamespace(training_data=lambda: data, model_config=model_config, **usual)
   advice = failure_warning("it guesses", str(tmp_path), task, config).partition("it guesses: give ")[2]
   parts = advice.split("; if that is not enough, ")
   assert len(parts) == len(remedies)
@@ -160,6 +178,8 @@ def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsy
     ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
+    ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.07, "masked_lm_baseline_accuracy": 0.06}, True),
+    ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.15, "masked_lm_baseline_accuracy": 0.06}, False),
     ({}, {"loss": 2.0, "f1": 0.1}, False),  # the loss of guessing is not known
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 50.1, "no_answers_f1": 50.0}, True),  # SQuAD 2.0
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 60.1, "no_answers_f1": 50.0}, False),
@@ -173,7 +193,7 @@ def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing
   content = {"step": 9, "loss": 0.69, "guessing_loss": 0.6931, "num_lines": 4} | training
   (tmp_path / "training_loss.json").write_text(json.dumps(content))
   assert bool(find_failure(str(tmp_path), metrics)) == has_failed
-  if "no_answers_f1" in metrics or "random_span_f1" in metrics:
-    return  # SQuAD has one development set
+  if {"no_answers_f1", "random_span_f1", "masked_lm_accuracy"} & metrics.keys():
+    return  # SQuAD and pretraining have one development set
   several_splits = {f"matched_{name}": value for name, value in metrics.items()}
   assert bool(find_failure(str(tmp_path), several_splits, "matched_loss")) == has_failed

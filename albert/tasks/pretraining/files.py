@@ -26,6 +26,8 @@ from albert.data.shards import stat_shards
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
+from albert.io.text import counted
 from albert.tasks.predictions import predictions_name
 from albert.tasks.pretraining import flags
 from albert.tasks.pretraining.flags import PretrainingConfig, Stage
@@ -63,7 +65,7 @@ class MaskingSettings(NamedTuple):
 
 
 class MaskedLine(NamedTuple):
-  """A line of text that contains [MASK].
+  """A line of text, which may contain [MASK].
 
   Attributes:
     number: the number of the line in its file, or of the row in memory, from 1.
@@ -157,7 +159,7 @@ class PretrainingData:
   def heldout_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --eval_input_file."""
     shards, form = self.shards("eval_input_file")
-    self._check_manifests(list(shards))
+    self._check_manifests("eval_input_file", list(shards))
     if not form.has_masks:
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
@@ -182,14 +184,16 @@ class PretrainingData:
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has {positions} positions: write shorter "
         "shards or raise max_position_embeddings"
       )
-    return self._check_manifests(list(shards))
+    return self._check_manifests(files_flag, list(shards))
 
-  def _check_manifests(self, paths: Sequence[str]) -> Manifest | None:
+  def _check_manifests(self, flag: str, paths: Sequence[str]) -> Manifest | None:
     """Checks the manifests beside all shards, and returns the one beside the first shard."""
     manifests = dict(_load_manifests(paths))
     for directory, manifest in manifests.items():
       if manifest:
         self._check_manifest(directory, manifest)
+      if manifest and manifest.settings.get("heldout") and flag == "input_file":
+        raise UserError(f"--input_file={self.globs[flag]}: {directory} holds held-out documents: leave it out")
     return manifests[os.path.dirname(paths[0])]
 
   @functools.cached_property
@@ -336,14 +340,20 @@ class PretrainingData:
 
   @functools.cached_property
   def masked_lines(self) -> list[MaskedLine]:
-    """The lines to predict, which are not blank. Raises UserError if a line cannot be filled."""
+    """The lines to predict, which are not blank. Raises UserError if no line has [MASK], or one is too long."""
     config, rows = self.config, self._rows
     if not (config.predict_file or rows is not None) or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
     sources = files.expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
     lines = read_masked_lines(sources, self.tokenizer, max_length=self.model_config.max_position_embeddings)
-    if not lines:
+    without_mask = [line.number for line in lines if not line.positions]
+    if len(without_mask) == len(lines):
       raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
+    if without_mask:
+      log(
+        f"{config.predict_file or 'the data to predict'}: {counted(len(without_mask), 'line')} without [MASK], the "
+        f"first is line {without_mask[0]}: nothing is predicted for them"
+      )
     return lines
 
 
@@ -381,7 +391,10 @@ def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
   if not globs and flag == "input_file":
     raise UserError("--do_train needs --input_file: the shards to train on")
   if not globs:
-    raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
+    raise UserError(
+      "evaluation needs held-out documents: data_prep.create_pretraining_data --eval_share=0.02 writes them beside the "
+      "shards, or give --eval_input_file"
+    )
   return stat_shards(globs, flag=f"--{flag}")
 
 
@@ -468,6 +481,34 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   return None
 
 
+def find_longest(model_config: ModelConfig, config: PretrainingConfig) -> int:
+  """Finds the number of tokens of the longest sequences to train on, as in the first shards of the run and its stages.
+
+  Returns: the number; `max_seq_length` if no shards are given.
+  Raises:
+    UserError: a shard cannot be read, or the stages are not possible.
+  """
+  stages = flags.read_stages(config, model_config)
+  globs = {stage.input_file or config.input_file for stage in stages} if stages else {config.input_file}
+  shards = (next(iter(find_shards("input_file", text))) for text in globs if text)
+  return max((read_form(path).max_seq_length for path in shards), default=config.max_seq_length)
+
+
+def find_heldout(model_config: ModelConfig, config: PretrainingConfig) -> str:
+  """Finds the shards of held-out documents that data preparation has written beside those to train on.
+
+  Returns: their paths, separated by commas, as --eval_input_file takes them; "" if there are none.
+  Raises: see find_longest.
+  """
+  input_file = flags.deciding_input_file(flags.read_stages(config, model_config), config)
+  paths: list[str] = []
+  for directory, manifest in _load_manifests(find_shards("input_file", input_file) if input_file else ()):
+    folder = files.join(directory, manifest.heldout) if manifest and manifest.heldout else ""
+    heldout = Manifest.load(folder) if folder else None
+    paths += [files.join(folder, shard.file) for shard in heldout.shards] if heldout else []
+  return ",".join(paths)
+
+
 def _load_manifests(paths: Iterable[str]) -> Iterator[tuple[str, Manifest | None]]:
   """Yields the directories of shards with their manifests; None where there is none."""
   for directory in dict.fromkeys(map(os.path.dirname, paths)):
@@ -478,11 +519,11 @@ def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, ma
   """Reads and encodes the lines of text files, or of rows in memory. Blank lines are skipped.
 
   Args:
-    sources: paths of UTF-8 text files, or rows with a column "text". Every line that is not blank must contain [MASK].
+    sources: paths of UTF-8 text files, or rows with a column "text".
     tokenizer: the tokenizer.
     max_length: maximum tokens of a line, with [CLS] and [SEP].
   Raises:
-    UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
+    UserError: a file is not UTF-8, or a line has too many tokens.
   """
   special_ids = tokenizer.special_ids
   lines: list[MaskedLine] = []
@@ -491,8 +532,6 @@ def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, ma
       continue
     ids = [special_ids.cls, *encode_with_masks(tokenizer, text.strip()), special_ids.sep]
     positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
-    if not positions:
-      raise UserError(f"{location}: has no [MASK] to fill")
     if len(ids) > max_length:
       raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
     lines.append(MaskedLine(number, text.strip(), ids, positions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,6 @@ import tf_keras as keras
 from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
 
 from albert.config.model import ModelConfig
-from albert.data import tables
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
@@ -22,11 +22,13 @@ from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_fe
 from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
+from albert.metrics.classification import GUESSING_LOSS
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
+from albert.tasks.predictions import write_table
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.results import baseline_accuracies, fill_line
+from albert.tasks.pretraining.results import NUM_CANDIDATES, fill_line, guessing_metrics
 from albert.tasks.splits import TEST
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -34,6 +36,8 @@ MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflows
 # The settings that may differ between stages. config.json records them for each stage.
 _SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
+# Number of training records that show the frequencies of tokens: 40,000 masked ones in sequences of 128 tokens.
+_NUM_GUESSED_RECORDS = 2000
 # Maximum number of logits of a device in training.
 MAX_LOGITS = 2**31 - 1
 
@@ -64,6 +68,9 @@ class PretrainingTask(Task):
   best_metric = MASKED_LM_LOSS
   higher_is_better = False
   predicts_in_batches = False  # lines are predicted one by one
+  usual_steps, usual_epochs = 2000, 0
+  # Small models learned within these (benchmarks/results/time_to_loss_2026-11-23.md), large ones in the paper.
+  usual_rates: Mapping[str, tuple[float, float, float]] = {"lamb": (5e-4, 3e-3, 5e-3)}
   data: PretrainingData
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
@@ -91,7 +98,7 @@ class PretrainingTask(Task):
     if train:
       self.training_stages()
     if evaluate:
-      _ = self._baselines
+      _ = self._guessing_metrics
 
   def tokenize(self) -> None:
     """Does nothing: shards hold ids."""
@@ -191,14 +198,21 @@ class PretrainingTask(Task):
     return {"masked_lm_perplexity": math.inf if loss > _MAX_LOSS_OF_PERPLEXITY else math.exp(loss)}
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""
+    """Computes the accuracies of the most frequent masked token and sentence label, and the loss of guessing."""
     del split, outputs
-    return self._baselines
+    return self._guessing_metrics
 
   @functools.cached_property
-  def _baselines(self) -> dict[str, float]:
-    heldout, vocab_size = self._heldout_dataset(), self.model_config.vocab_size
-    return baseline_accuracies(heldout.shards.paths, heldout.features, vocab_size, self.sentence_metric)
+  def _guessing_metrics(self) -> dict[str, float]:
+    return self._guess(self._heldout_dataset())
+
+  def _guess(self, dataset: ShardDataset, max_records: int | None = None) -> dict[str, float]:
+    vocab_size = self.model_config.vocab_size
+    return guessing_metrics(dataset.shards.paths, dataset.features, vocab_size, self.sentence_metric, max_records)
+
+  def guessing_loss(self) -> float:
+    """Returns the loss of always predicting the shares of the tokens and labels, in the first training records."""
+    return self._guess(self.training_data(), _NUM_GUESSED_RECORDS)[GUESSING_LOSS]
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
@@ -219,14 +233,13 @@ class PretrainingTask(Task):
     """Fills the masks in --predict_file: writes predictions_NAME.tsv, and prints it."""
     del run_model
     (path,) = self.prediction_files(directory, predictions_file)
-    rows: list[dict[str, Any]] = []
+    rows: list[list[str]] = []
     for line in self.data.masked_lines:
       for mask, candidates in enumerate(fill_line(model, self.data.tokenizer, line), start=1):
-        row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
-        for rank, (piece, probability) in enumerate(candidates.items(), start=1):
-          row |= {f"piece_{rank}": piece, f"probability_{rank}": probability}
-        rows.append(row)
-    print(tables.write_rows(path, rows), end="", flush=True)
+        cells = itertools.chain.from_iterable(candidates.items())  # pieces and probabilities in turn
+        rows.append([str(line.number), str(mask), line.text, *map(str, cells)])
+    columns = [f"{name}_{rank}" for rank in range(1, NUM_CANDIDATES + 1) for name in ("piece", "probability")]
+    print(write_table(path, ["line", "mask", "text", *columns], rows), end="", flush=True)
     return [path]
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,10 +12,11 @@ import tf_keras as keras
 from albert.data import schema
 from albert.data.schema import FeatureSpec
 from albert.io import records
+from albert.metrics.classification import GUESSING_LOSS
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
 
-_NUM_CANDIDATES = 5
+NUM_CANDIDATES = 5
 
 
 def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Iterator[dict[str, float]]:
@@ -25,6 +27,8 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     tokenizer: the tokenizer.
     line: the line.
   """
+  if not line.positions:
+    return
   input_ids = tf.constant([line.ids])
   output = model(
     {
@@ -35,37 +39,52 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     }
   )
   of_pieces = tf.nn.softmax(output.masked_lm_logits[0])[:, : tokenizer.vocab_size]  # not of padded embeddings
-  candidates = tf.math.top_k(of_pieces, k=_NUM_CANDIDATES)
+  candidates = tf.math.top_k(of_pieces, k=NUM_CANDIDATES)
   for probabilities, ids in zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True):
     pieces = (tokenizer.piece(int(token_id)) for token_id in ids)
     yield {piece: round(float(probability), 6) for piece, probability in zip(pieces, probabilities, strict=True)}
 
 
-def baseline_accuracies(
-  paths: Sequence[str], features: Sequence[FeatureSpec], vocab_size: int, sentence_metric: str | None
+def guessing_metrics(
+  paths: Sequence[str],
+  features: Sequence[FeatureSpec],
+  vocab_size: int,
+  sentence_metric: str | None,
+  max_records: int | None = None,
 ) -> dict[str, float]:
-  """Computes the accuracies of guessing. Reads and checks all records.
+  """Computes the accuracies and the loss of guessing. Reads and checks the records.
 
   Args:
-    paths: the held-out shards.
+    paths: the shards.
     features: the features that each record must have.
     vocab_size: number of pieces of the vocabulary.
     sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
-  Returns: masked_lm_baseline_accuracy, and SENTENCE_METRIC_baseline_accuracy if there is a sentence objective.
+    max_records: number of records to read; None for all.
+  Returns: masked_lm_baseline_accuracy; SENTENCE_METRIC_baseline_accuracy if there is a sentence objective; and
+    guessing_loss, the loss of always predicting the shares of the masked tokens and of the labels.
   Raises:
     UserError: a record lacks a feature, or a feature has a wrong length or value.
   """
   token_counts = np.zeros(vocab_size, np.int64)
   label_counts = np.zeros(2, np.int64)
-  for path in paths:
-    for number, record in enumerate(records.read_records(path)):
-      schema.check_record(path, number, record, features)
-      example = records.decode_example(record, path)
-      masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
-      token_counts += np.bincount(masked_ids, minlength=vocab_size)
-      if sentence_metric:
-        label_counts[example["next_sentence_labels"][0]] += 1
-  baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
+  numbered = ((path, *pair) for path in paths for pair in enumerate(records.read_records(path)))
+  for path, number, record in itertools.islice(numbered, max_records):
+    schema.check_record(path, number, record, features)
+    example = records.decode_example(record, path)
+    masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
+    # Without masks, those of training, which are dynamic, hide any token.
+    ids = masked_ids if masked_ids.size else example["input_ids"][example["input_mask"] > 0]
+    token_counts += np.bincount(ids, minlength=vocab_size)
+    if sentence_metric:
+      label_counts[example["next_sentence_labels"][0]] += 1
+  metrics = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
+  metrics[GUESSING_LOSS] = _entropy(token_counts)
   if sentence_metric:
-    baselines[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
-  return baselines
+    metrics[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
+    metrics[GUESSING_LOSS] += _entropy(label_counts)
+  return metrics
+
+
+def _entropy(counts: np.ndarray) -> float:
+  shares = counts[counts > 0] / counts.sum()
+  return -float(shares @ np.log(shares))

@@ -15,7 +15,8 @@ from data_prep.blocks import BlockTask, make_block, start_worker
 from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import PreparationSettings
-from data_prep.units import plan_units
+from data_prep.units import TextUnit, plan_units, read_range
+from tests.conftest import english_like_documents
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,34 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   assert np.median(lengths) > 110  # sentences of this text have about 10 tokens
 
 
+def test_a_document_is_held_out_or_trained_on_but_never_both(tmp_path: Path, spm_model: str) -> None:
+  documents = english_like_documents(200, seed=5)
+  long_document = [f"the captain sold the river {number}" for number in range(1500)]  # 45 KB, several units
+  path = tmp_path / "text.txt"
+  path.write_text("\n\n".join("\n".join(document) for document in (*documents, long_document, *documents[:50])))
+  units = [
+    TextUnit((read_range(unit.ranges[0], 4096),))
+    for unit in plan_units([str(path)], with_donors=False, unit_bytes=4096)
+  ]
+
+  def load(**settings: object) -> dict[int, bytes]:
+    """Returns the first byte of each document of all units -> its ids."""
+    maker = InstanceMaker(PreparationSettings(), spm_model).with_settings(PreparationSettings(**settings))  # type: ignore[arg-type]
+    loaded = [maker.load(unit)[0] for unit in units]
+    parts = [(d.offsets, np.split(d.ids, d.splits[1:-1])) for d in loaded if len(d)]
+    return {offset: ids.tobytes() for offsets, all_ids in parts for offset, ids in zip(offsets, all_ids, strict=True)}
+
+  everything, training, heldout = load(), load(eval_share=0.25), load(eval_share=0.25, heldout=True)
+  assert everything == training | heldout
+  assert not {*training.values()} & {*heldout.values()}
+  assert len({*heldout.values()}) == pytest.approx(0.25 * 200, abs=4 * (200 * 0.25 * 0.75) ** 0.5)
+  long_start = len("\n\n".join("\n".join(document) for document in documents).encode()) + 2
+  parts_of_long = [offset for offset in everything if long_start <= offset < long_start + 44_000]
+  assert len(parts_of_long) > 3
+  assert not heldout.keys() & {*parts_of_long}
+  assert load(eval_share=0.25, heldout=True, random_seed=1).keys() != heldout.keys()
+
+
 @pytest.mark.parametrize(("next_document", "num_dropped"), [("one more\n", 0), ("", 1)])
 def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   tmp_path: Path, spm_model: str, next_document: str, num_dropped: int
@@ -140,7 +169,7 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   assert num_used == 1 - num_dropped
   path = str(tmp_path / "a.block")
   start_worker(settings, spm_model)
-  assert make_block(BlockTask((unit,), path, ()))
+  assert make_block(BlockTask((unit,), path, (), settings))
   block = Block.load(path)
   assert block is not None
   labels = block.summary["labels"]  # numbers of instances with label 0 and with label 1

@@ -14,7 +14,7 @@ from data_prep.conversion import convert
 from data_prep.create_pretraining_data import prepare
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
-from tests.data_prep.runners.jobs import contents, make_job
+from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.thorough import thorough_except
 
@@ -37,7 +37,7 @@ def inputs(form: Form, tmp_path: Path) -> list[str]:
 
 def read_shards(directory: Path) -> dict[str, bytes]:
   """Reads the shards of a directory: {name: content}."""
-  return {name: content for name, content in contents(directory).items() if name != "manifest.json"}
+  return {name: content for name, content in contents(directory).items() if name.endswith(".tfrecord")}
 
 
 @pytest.fixture
@@ -51,8 +51,9 @@ def test_the_shards_equal_those_of_the_plain_text(
 ) -> None:
   text_file = tmp_path / "text.txt"
   text_file.write_text(as_text(DOCUMENTS), encoding="utf-8")
-  expected = prepare(make_job(str(text_file), spm_model, tmp_path / "expected"))
-  manifest = prepare(make_job(inputs, spm_model, tmp_path / "out", reading=form.settings))
+  settings = dataclasses.replace(SETTINGS, eval_share=0.2)
+  expected = prepare(make_job(str(text_file), spm_model, tmp_path / "expected", settings=settings))
+  manifest = prepare(make_job(inputs, spm_model, tmp_path / "out", reading=form.settings, settings=settings))
   assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
   assert (manifest.num_documents, manifest.num_tokens) == (expected.num_documents, expected.num_tokens)
   assert manifest.reading is not None

@@ -80,7 +80,7 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner
   prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
   prepare(make_job(tmp_path, "other", inputs, spm_model, **settings), runner)
   local, other = contents(tmp_path / "local"), contents(tmp_path / "other")
-  assert len(local) == 6  # five shards and the manifest
+  assert len(local) == (8 if "eval_share" in settings else 6)  # five shards, or six, with their manifests
   assert local == other
 
 
@@ -122,8 +122,9 @@ class EngineContract:
       {"sentence_prediction": "none"},
       {"sentence_prediction": "none", "input_format": "full_sentences"},
       {"sentence_prediction": "sop", "input_format": "sentence_pair"},
+      {"sentence_prediction": "nsp", "eval_share": 0.3},
     ],
-    ids=lambda settings: "-".join(settings.values()),
+    ids=lambda settings: "-".join(map(str, settings.values())),
   )
   def test_every_file_is_the_same(self, tmp_path, corpus, spm_model, runner, settings):
     assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)

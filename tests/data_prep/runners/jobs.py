@@ -21,8 +21,10 @@ def make_job(inputs: str | list[str], spm_model: str, output_dir: Path, **change
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-  """Reads the files of a directory: {name: content}."""
-  return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+  """Reads the files of a directory and its folders: {path in the directory: content}."""
+  return {
+    str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+  }
 
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 import tf_keras as keras
 
@@ -19,8 +20,10 @@ from albert.data.tables import read_header, read_table
 from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch
+from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.model import PretrainingTask
+from albert.tasks.pretraining.model import PretrainingTask, record_features
+from albert.tasks.pretraining.results import guessing_metrics
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
@@ -119,7 +122,27 @@ def test_without_a_sentence_loss_shards_need_no_sentence_labels(tmp_path):
   task = PretrainingTask(TINY_MODEL, config)
   (batch,) = task.training_data().evaluation_batches(batch_size=5)
   assert list(task.forward(task.build_model(), batch, training=False).sums) == ["masked_lm_loss", "masked_lm_accuracy"]
-  assert list(task.evaluation_metrics("heldout", {})) == ["masked_lm_baseline_accuracy"]
+  assert list(task.evaluation_metrics("heldout", {})) == ["masked_lm_baseline_accuracy", "guessing_loss"]
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_the_loss_of_guessing_is_that_of_the_shares_of_tokens_and_labels(tmp_path, is_masked):
+  """Without masks, all tokens count. SciPy's entropy is the second route."""
+  path, ids, labels = str(tmp_path / "shard.tfrecord"), [], []
+  with records.RecordWriter(path, compress=False) as writer:
+    for number in range(7):
+      features = example(number, np.random.default_rng(number))
+      if not is_masked:
+        features["masked_lm_weights"] = np.zeros_like(features["masked_lm_weights"])
+      weights = features["masked_lm_weights" if is_masked else "input_mask"]
+      ids += list(features["masked_lm_ids" if is_masked else "input_ids"][weights > 0])
+      labels += list(features["next_sentence_labels"])
+      writer.write(records.encode_example(features))
+  specs = record_features(PretrainingData(TINY_MODEL, PretrainingConfig(input_file=path)), NUM_PREDICTIONS)
+  expected = sum(scipy.stats.entropy(np.unique(values, return_counts=True)[1]) for values in (ids, labels))
+  metrics = guessing_metrics([path], specs, TINY_MODEL.vocab_size, "sentence_order")
+  assert metrics["guessing_loss"] == pytest.approx(expected)
+  assert guessing_metrics([path], specs, TINY_MODEL.vocab_size, None, max_records=1)["guessing_loss"] < expected
 
 
 @pytest.mark.parametrize(
@@ -233,13 +256,18 @@ def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> Pretrainin
   return PretrainingTask(model, PretrainingConfig(predict_file=str(path), spm_model_file=spm_model))
 
 
-def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
-  task = make_fill_mask_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
+def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model, capsys):
+  text = 'the [MASK] of\tthe [MASK].\n\n"and" [MASK]\nno mask\n'
+  task = make_fill_mask_task(tmp_path, spm_model, text)
   model = task.build_model()
   (path,) = task.predict(model, lambda data: {}, str(tmp_path))
   rows = read_table(path, read_header(path))
   assert list(zip(rows.columns["line"], rows.columns["mask"], strict=True)) == [("1", "1"), ("1", "2"), ("3", "1")]
-  answers = [candidates for line in task.answers(model, lambda data: {}) for candidates in line]
+  assert rows.columns["text"] == ["the [MASK] of the [MASK]."] * 2 + ['"and" [MASK]']
+  assert "sentences.txt: 1 line without [MASK], the first is line 4" in capsys.readouterr().err
+  answers_of_lines = task.answers(model, lambda data: {})
+  assert [len(answers) for answers in answers_of_lines] == [2, 1, 0]
+  answers = [candidates for line in answers_of_lines for candidates in line]
   for row, candidates in enumerate(answers):
     probabilities = list(candidates.values())
     assert probabilities == sorted(probabilities, reverse=True)
@@ -251,11 +279,11 @@ def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
 @pytest.mark.parametrize(
   ("text", "message"),
   [
-    ("nothing to fill\n", r"line 1: has no \[MASK\]"),
+    ("nothing to fill\n", r"sentences\.txt: no line with \[MASK\] to fill"),
     ("[MASK] " + "the " * 40, "line 1: 43 tokens, the model takes 32"),  # with [CLS] and [SEP]
   ],
 )
-def test_a_line_without_a_mask_or_with_too_many_tokens_is_named(tmp_path, spm_model, text, message):
+def test_a_file_without_masks_or_a_line_with_too_many_tokens_is_named(tmp_path, spm_model, text, message):
   task = make_fill_mask_task(tmp_path, spm_model, text)
   with pytest.raises(UserError, match=message):
     task.check_inputs(train=False, evaluate=False, predict=True)
