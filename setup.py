@@ -113,6 +113,8 @@ setup(
     # Optional libraries of data_prep.readers.
     "zstd": ["zstandard>=0.22"],
     "parquet": ["pyarrow>=15"],
+    # Frames of albert.Predictor.
+    "pandas": ["pandas>=2.2,<4"],
     "datasets": ["pyarrow>=15"],
     "wikipedia": ["mwparserfromhell>=0.6.5"],
     "onnx": ["onnx>=1.15", "onnxruntime>=1.16", "tf2onnx>=1.16"],

@@ -7,8 +7,6 @@ characters, because GLUE's files contain unpaired quotes.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import csv
 import dataclasses
 import math
@@ -171,11 +169,9 @@ def check_name(location: str, column: str, value: str) -> None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-  """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
-  if text.startswith("["):
-    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-      if isinstance(values := ast.literal_eval(text), list):
-        return [label_name(str(value)) for value in values]
+  """Returns the labels in a field, see label_name: separated texts, a list as JSON or Python writes it, or none."""
+  if text.startswith("[") and text.endswith("]"):
+    return list(filter(None, (label_name(label).strip("\"'") for label in text[1:-1].split(","))))
   return [label_name(label) for label in text.split(separator) if label.strip()]
 
 

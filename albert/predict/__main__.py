@@ -25,7 +25,7 @@ from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress, log
-from albert.predict.exported_model import load_model
+from albert.predict.exported_model import open_model
 from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser, answer_batches, format_answer
 
 
@@ -61,7 +61,7 @@ def main() -> None:
   path = values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
-  model = load_model(values.model)
+  model = open_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   log(f"answers from {model.describe_origin()}")
   with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:

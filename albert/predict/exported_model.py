@@ -153,7 +153,7 @@ class CheckpointModel(ExportedModel):
     self._signature = text_function(model)
 
 
-def load_model(path: str, task: str = "", settings: Mapping[str, Any] | None = None) -> ExportedModel:
+def open_model(path: str, task: str = "", settings: Mapping[str, Any] | None = None) -> ExportedModel:
   """Loads an export, or makes the model of a checkpoint.
 
   Args:

@@ -9,7 +9,7 @@ from typing import Any
 from albert.data.rows import TableData, rows_of
 from albert.errors import python_messages
 from albert.io.local_files import required_library
-from albert.predict.exported_model import load_model
+from albert.predict.exported_model import open_model
 from albert.predict.requests import JSON, RequestParser, answer_requests
 
 
@@ -41,7 +41,7 @@ class Predictor:
 
   def __init__(self, model: str | os.PathLike[str], *, task: str = "", batch_size: int = 32, **settings: Any) -> None:
     with python_messages({}):
-      self._model = load_model(os.fspath(model), task, settings)
+      self._model = open_model(os.fspath(model), task, settings)
     description = self._model.description
     self.fields = [field.name for field in description.fields]
     self._parser = RequestParser(description.fields, JSON, "data", description.answers)
@@ -69,7 +69,7 @@ class Predictor:
     answers = answer_requests(self._model, requests, self._batch_size)
     if not as_frame:
       return answers
-    with required_library("as_frame=True", "needs pandas", "pip install pandas"):
+    with required_library("as_frame=True", "needs pandas", "pip install 'pandas>=2.2,<4'"):
       import pandas
     frame = pandas.json_normalize(answers, sep="_")
     return frame.set_index(data.index) if isinstance(data, pandas.DataFrame | pandas.Series) else frame

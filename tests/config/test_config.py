@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from albert.config.base import from_dict
@@ -143,19 +142,6 @@ def test_the_error_for_a_bad_config_file_names_the_file(tmp_path: Path, text, me
   with pytest.raises(UserError, match=message) as caught:
     load_model_config(str(path))
   assert str(path) in str(caught.value)
-
-
-def test_numbers_of_numpy_are_numbers():
-  values: dict[str, Any] = {
-    "num_train_steps": np.int64(2),
-    "num_train_epochs": np.float32(0.5),
-    "shard_optimizer_state": np.bool_(True),
-  }
-  expected: dict[str, Any] = {"num_train_steps": 2, "num_train_epochs": 0.5, "shard_optimizer_state": True}
-  for config in (TrainConfig(**values), from_dict(TrainConfig, values, source="test")):
-    assert json.dumps(config.to_dict()) == json.dumps(TrainConfig(**expected).to_dict())
-  with pytest.raises(UserError, match=r"num_train_steps must be of type int, got array\(\[2\]\)"):
-    from_dict(TrainConfig, {"num_train_steps": np.array([2])}, source="test")
 
 
 def test_training_settings_leave_out_fields_that_do_not_affect_training():

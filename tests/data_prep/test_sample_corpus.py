@@ -260,7 +260,6 @@ def test_the_command_writes_the_same_text_with_any_number_of_processes(packages:
     assert completed.returncode == 0, completed.stderr
     assert "18 documents, 72 sentences" in completed.stdout
     assert "2 documents, 8 sentences" in completed.stdout
-    assert "reading docstrings: 100%" in completed.stderr
     outputs.append([(output_dir / name).read_bytes() for name in ("train.txt", "heldout.txt")])
   assert outputs[0] == outputs[1]
   train, heldout = (text.decode().split("\n\n")[:-1] for text in outputs[0])

@@ -53,7 +53,7 @@ def test_all_forms_of_data_give_the_same_records_and_frames(predictor: albert.Pr
     (["a", None], "^data: row 1: 'text' must be a text, it is null"),
     ([5], "^data: row 0: 'text' must be a text, it is 5"),
     (None, "^data: the data must be a list"),
-    ({"comment": ["a"]}, "^data: no column 'text'; there are: comment"),
+    ({"comment": ["a"]}, "^data: no column 'text'; there are: 'comment'"),
   ],
 )
 def test_data_that_cannot_be_answered_is_refused(predictor: albert.Predictor, data: Any, message: str) -> None:

@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from albert.config.base import from_dict
 from albert.config.model import named_model
+from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import ClassifierConfig
@@ -396,3 +399,16 @@ def test_the_case_is_that_of_a_pretraining_run_without_a_vocabulary(tmp_path: Pa
   flags = {"output_dir": str(tmp_path / "new"), "spm_model_file": str(tmp_path / "spiece.model"), "do_lower_case": True}
   with pytest.raises(UserError, match="do_lower_case=true is given, but the vocabulary was made with"):
     Settings("race", flags).data_config(weights)
+
+
+def test_numbers_of_numpy_are_numbers():
+  values: dict[str, Any] = {
+    "num_train_steps": np.int64(2),
+    "num_train_epochs": np.float32(0.5),
+    "shard_optimizer_state": np.bool_(True),
+  }
+  expected: dict[str, Any] = {"num_train_steps": 2, "num_train_epochs": 0.5, "shard_optimizer_state": True}
+  for config in (TrainConfig(**values), from_dict(TrainConfig, values, source="test")):
+    assert json.dumps(config.to_dict()) == json.dumps(TrainConfig(**expected).to_dict())
+  with pytest.raises(UserError, match=r"num_train_steps must be of type int, got array\(\[2\]\)"):
+    from_dict(TrainConfig, {"num_train_steps": np.array([2])}, source="test")

@@ -100,7 +100,7 @@ def test_a_call_of_the_tokenizer_gives_the_features_of_fine_tuning(spm_model):
   second_texts = ["her sister and the captain", "an orange umbrella", "a story about horses and then went home", ""]
   for text_pairs, max_length in ((None, 9), (second_texts, 11), (second_texts, 512)):
     columns = [texts] if text_pairs is None else [texts, text_pairs]
-    ids, lengths = TextFeaturizer(tokenizer.config, max_length).encode(*columns)
+    ids, lengths, _ = TextFeaturizer(tokenizer.config, max_length).encode(*columns)
     examples = TokenizedExamples(ids, lengths, np.ones(len(texts), np.int32))
     expected = examples.padded_batch(np.arange(len(texts)), length=int(lengths.max()))
     features = tokenizer(iter(texts), text_pairs, max_length=max_length)
