@@ -225,16 +225,36 @@ with startup.quick_imports("json.absent"):
   assert output == "False False True\nTrue True False\nTrue False"
 
 
-def test_what_an_import_prints_before_it_aborts_is_shown() -> None:
-  code = """
-import os
-from albert import startup
-with startup.without_import_messages():
-  os.write(2, b"I0000 00:00:1.2 1 port.cc:1] oneDNN\\nE0000 00:00:1.2 1 a.cc:1] cannot go on\\nnor can this")
-  os.abort()
+def run_filtered(code: str) -> list[str]:
+  """Returns the lines on standard error of code that writes `line(LETTER)` as TensorFlow does."""
+  code = f"""
+import os, subprocess
+from albert.startup import without_import_messages
+line = lambda letter: os.write(2, letter.encode() + b"0000 00:00:1.2 1 a.cc:1] message\\n")
+{code}
 """
-  process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-  assert process.stderr.splitlines()[:2] == ["E0000 00:00:1.2 1 a.cc:1] cannot go on", "nor can this"]
+  process = subprocess.run(
+    [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False, timeout=20
+  )
+  return process.stderr.splitlines()
+
+
+def test_what_an_import_prints_before_it_aborts_is_shown() -> None:
+  lines = run_filtered("with without_import_messages(): line('I'); line('E'); os.write(2, b'the end'); os.abort()")
+  assert lines[:2] == ["E0000 00:00:1.2 1 a.cc:1] message", "the end"]
+
+
+def test_imports_in_two_threads_and_a_process_that_goes_on_do_not_block_the_filter() -> None:
+  lines = run_filtered("""
+imports = without_import_messages(), without_import_messages()
+imports[0].__enter__(), imports[1].__enter__()
+process = subprocess.Popen(["sleep", "60"])
+line("I")
+imports[0].__exit__(None, None, None), imports[1].__exit__(None, None, None)
+process.kill()
+line("W")
+""")
+  assert lines == ["W0000 00:00:1.2 1 a.cc:1] message"]
 
 
 @pytest.mark.parametrize(("environment", "used"), [({}, "1"), ({"TF_USE_LEGACY_KERAS": "0"}, "0")])
