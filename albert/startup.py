@@ -108,14 +108,14 @@ def without_import_messages() -> Iterator[None]:
   printed, too.
   """
   is_wanted = "tensorflow" not in sys.modules and os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3"
-  if not is_wanted or not _filter_lock.acquire(blocking=False):
+  if not is_wanted or sys.__stderr__ is None or not _filter_lock.acquire(blocking=False):
     yield
     return
   import subprocess
 
   grep, stderr = None, -1
   try:
-    with contextlib.suppress(OSError):  # there is no grep, or standard error is closed
+    with contextlib.suppress(OSError):  # there is no grep
       command = ["grep", "-avE", _IMPORT_MESSAGES]
       grep = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
     if grep is not None and grep.stdin is not None:

@@ -257,6 +257,13 @@ line("W")
   assert lines == ["W0000 00:00:1.2 1 a.cc:1] message"]
 
 
+def test_an_import_needs_no_grep_and_no_standard_error() -> None:
+  code = f"'{sys.executable}' -c 'import albert; print(albert.Tokenizer.__name__)'"
+  for command in (f"{code} 2>&-", f"PATH=/absent {code}"):
+    process = subprocess.run(["bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    assert process.stdout == "Tokenizer\n"
+
+
 @pytest.mark.parametrize(("environment", "used"), [({}, "1"), ({"TF_USE_LEGACY_KERAS": "0"}, "0")])
 def test_the_users_choice_of_keras_is_kept(environment: dict[str, str], used: str, tmp_path: Path) -> None:
   code = "import os\nprint(os.environ['TF_USE_LEGACY_KERAS'])"
