@@ -248,11 +248,6 @@ def test_gradient_accumulation_changes_only_the_rounding_with_dynamic_lengths():
   assert 0 < largest_difference(weights, weights_of_accumulation) < 2e-5
 
 
-@pytest.mark.thorough
-def test_steps_per_loop_changes_no_bit(input_file, tmp_path, default_weights):
-  assert_equal_bits(train(input_file, tmp_path, steps_per_loop=1), default_weights)
-
-
 @pytest.mark.slow
 def test_runs_with_dropout_depend_only_on_the_seed(input_file, tmp_path):
   model = dataclasses.replace(MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
@@ -431,8 +426,8 @@ def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_ki
     assert min(num_steps, 25) <= num_lines + 1 <= 50  # the last step is always logged
 
 
-def test_the_points_of_a_run_do_not_change_its_weights(input_file, tmp_path, default_weights):
-  options: dict[str, Any] = {"log_every_steps": 0, "save_checkpoints_steps": 0}
+def test_the_points_of_a_run_and_the_steps_of_a_call_change_no_bit(input_file, tmp_path, default_weights):
+  options: dict[str, Any] = {"log_every_steps": 0, "save_checkpoints_steps": 0, "steps_per_loop": 1}
   assert_equal_bits(train(input_file, tmp_path, **options), default_weights)
   assert [line["step"] for line in read_metrics(str(tmp_path))] == [1, 2, 3, 4, 5, 6]
   assert checkpoint_steps(tmp_path) == [6]
