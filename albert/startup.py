@@ -68,6 +68,7 @@ class _State:
     interrupting_signal: the signal that interrupts the command, or 0.
     has_printed_stop: whether the line that says why the command stopped was printed.
     verbosity: one of VERBOSITIES.
+    unfiltered_stderr: a descriptor of standard error that is not filtered.
   """
 
   has_begun = False
@@ -75,6 +76,7 @@ class _State:
   interrupting_signal = 0
   has_printed_stop = False
   verbosity = NORMAL
+  unfiltered_stderr = _STDERR
 
 
 def begin() -> None:
@@ -113,20 +115,21 @@ def without_import_messages() -> Iterator[None]:
     return
   import subprocess
 
-  grep, stderr = None, -1
+  grep = None
   try:
     with contextlib.suppress(OSError):  # there is no grep
       command = ["grep", "-avE", _IMPORT_MESSAGES]
       grep = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
     if grep is not None and grep.stdin is not None:
-      stderr = os.dup(_STDERR)
+      _State.unfiltered_stderr = os.dup(_STDERR)
       os.dup2(grep.stdin.fileno(), _STDERR)
       grep.stdin.close()
     yield
   finally:
     if grep is not None:
-      os.dup2(stderr, _STDERR)
-      os.close(stderr)
+      os.dup2(_State.unfiltered_stderr, _STDERR)
+      os.close(_State.unfiltered_stderr)
+      _State.unfiltered_stderr = _STDERR
       with contextlib.suppress(subprocess.TimeoutExpired):
         grep.wait(_SECONDS_FOR_FILTER)
     _filter_lock.release()
@@ -238,7 +241,7 @@ def end_by_signal(signal_number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
   if not _State.has_printed_stop:
     with contextlib.suppress(OSError):
-      os.write(_STDERR, f"{stopped_line(signal_number)}\n".encode())
+      os.write(_State.unfiltered_stderr, f"{stopped_line(signal_number)}\n".encode())
   os._exit(128 + signal_number)
 
 

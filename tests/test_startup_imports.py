@@ -248,6 +248,14 @@ line("W")
   assert lines == ["W0000 00:00:1.2 1 a.cc:1] message"]
 
 
+def test_a_command_that_a_signal_ends_in_an_import_has_printed_its_line(tmp_path: Path) -> None:
+  code = "import os\nfrom albert import startup\nstartup.begin()\n"
+  code += "with startup.without_import_messages():\n  os.kill(os.getpid(), 15)"
+  with (tmp_path / "stderr").open("w") as file:
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=file, check=False)
+  assert (process.returncode, (tmp_path / "stderr").read_text()) == (143, "stopped by SIGTERM\n")
+
+
 def test_an_import_needs_no_grep_and_no_standard_error() -> None:
   code = f"'{sys.executable}' -c 'import albert; print(albert.Tokenizer.__name__)'"
   for command in (f"{code} 2>&-", f"PATH=/absent {code}"):
