@@ -47,7 +47,6 @@ HELP_WIDTH = 96
 _NAME_WIDTH = 30
 _WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _DEFAULT_GROUP = "Flags"
-_OUTPUT_GROUP = "Output"
 # The message of absl's validator of required flags.
 _REQUIRED_MESSAGE = "must have a value other than None"
 
@@ -80,8 +79,8 @@ def run(
     if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
       print(f"albert-tf2 {VERSION}")
       sys.exit(0)
-    command_flags.define("bool", "quiet", False, "print only results, warnings and errors", group=_OUTPUT_GROUP)
-    command_flags.define("bool", "verbose", False, "print more, such as all metrics of a step", group=_OUTPUT_GROUP)
+    command_flags.define("bool", startup.QUIET, False, "print only results, warnings and errors", group="Output")
+    command_flags.define("bool", startup.VERBOSE, False, "print more, such as all metrics of a step", group="Output")
     if _HELP_FLAGS & set(argv):
       print_help(main, description)
       sys.exit(0)

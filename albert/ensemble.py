@@ -22,7 +22,7 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
-from albert.runs import logs, output_files
+from albert.runs import output_files
 from albert.tasks import registry
 
 # Settings of the task that must be the same in all runs.
@@ -90,7 +90,8 @@ def main() -> None:
     if not matches:
       raise UserError(f"--inputs: {pattern} does not exist")
     run_dirs += matches
-  logs.print_metrics(ensemble_runs(run_dirs, flag_values.output_dir))
+  for name, value in ensemble_runs(run_dirs, flag_values.output_dir).items():
+    print(f"{name} = {value:.6g}")
   print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")
 
 

@@ -105,7 +105,7 @@ class Estimator:
     checkpoints: the checkpoints of output_dir.
     results_dir: the directory for metrics and predictions: output_dir, or a temporary one in a worker process that is
       not the chief.
-    has_logged_failure: whether the warning about a run that has not learned is not to be logged (again).
+    has_logged_failure: whether the warning about a run that has not learned was logged; set it to leave the line out.
 
   Raises:
     UserError: a file is missing or cannot be used, a row of the data cannot be used, there is no such device, or

@@ -27,14 +27,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
 # is sent again after this many seconds.
 _SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
-
-
 # The lines that TensorFlow's C++ code prints while it is imported, before it reads TF_CPP_MIN_LOG_LEVEL, where nothing
 # is wrong; a regular expression of grep.
 _IMPORT_MESSAGES = (
   "^[IW][0-9]{4} |^E[0-9]{4} .*(Unable to register|already registered)|^WARNING: All log messages before absl"
 )
-
+# Only one thread filters standard error. It waits at most this long for the end of the filter, which goes on if a
+# process that was started meanwhile keeps its standard error.
+_filter_lock, _SECONDS_FOR_FILTER = threading.Lock(), 2.0
 # Keras reads HDF5 files with h5py, pictures with PIL and scipy, and tables with pandas and pyarrow.
 _UNUSED_LIBRARIES = ("h5py", "pandas", "PIL", "pyarrow", "scipy")
 
@@ -68,6 +68,7 @@ class _State:
     interrupting_signal: the signal that interrupts the command, or 0.
     has_printed_stop: whether the line that says why the command stopped was printed.
     verbosity: one of VERBOSITIES.
+    unfiltered_stderr: a descriptor of standard error that is not filtered.
   """
 
   has_begun = False
@@ -75,6 +76,7 @@ class _State:
   interrupting_signal = 0
   has_printed_stop = False
   verbosity = NORMAL
+  unfiltered_stderr = _STDERR
 
 
 def begin() -> None:
@@ -107,27 +109,30 @@ def without_import_messages() -> Iterator[None]:
   A process of its own filters what is written to descriptor 2, so that the last words of an import that aborts are
   printed, too.
   """
-  if "tensorflow" in sys.modules or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
+  is_wanted = "tensorflow" not in sys.modules and os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3"
+  if not is_wanted or sys.__stderr__ is None or not _filter_lock.acquire(blocking=False):
     yield
     return
   import subprocess
 
+  grep = None
   try:
-    command = ["grep", "-avE", _IMPORT_MESSAGES]
-    grep = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
-    stderr = os.dup(_STDERR)
-  except OSError:  # there is no grep, or standard error is closed
-    yield
-    return
-  assert grep.stdin is not None
-  os.dup2(grep.stdin.fileno(), _STDERR)
-  grep.stdin.close()
-  try:
+    with contextlib.suppress(OSError):  # there is no grep
+      command = ["grep", "-avE", _IMPORT_MESSAGES]
+      grep = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=_STDERR, start_new_session=True)
+    if grep is not None and grep.stdin is not None:
+      _State.unfiltered_stderr = os.dup(_STDERR)
+      os.dup2(grep.stdin.fileno(), _STDERR)
+      grep.stdin.close()
     yield
   finally:
-    os.dup2(stderr, _STDERR)
-    os.close(stderr)
-    grep.wait()
+    if grep is not None:
+      os.dup2(_State.unfiltered_stderr, _STDERR)
+      os.close(_State.unfiltered_stderr)
+      _State.unfiltered_stderr = _STDERR
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        grep.wait(_SECONDS_FOR_FILTER)
+    _filter_lock.release()
 
 
 @contextlib.contextmanager
@@ -236,7 +241,7 @@ def end_by_signal(signal_number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
   if not _State.has_printed_stop:
     with contextlib.suppress(OSError):
-      os.write(_STDERR, f"{stopped_line(signal_number)}\n".encode())
+      os.write(_State.unfiltered_stderr, f"{stopped_line(signal_number)}\n".encode())
   os._exit(128 + signal_number)
 
 

@@ -106,7 +106,7 @@ def exists(path: str) -> bool:
 
 def hub_remedy(path: str) -> str:
   """Returns what to do if a path is a name on Hugging Face's hub, such as albert/albert-base-v2; "" if it is not."""
-  name = path if is_remote(path) else os.path.relpath(path)
+  name = path if is_remote(path) else os.path.relpath(path or ".")
   if not _HUB_NAME.fullmatch(name) or exists(name):
     return ""
   return (

@@ -259,12 +259,6 @@ def format_evaluation(metrics: Mapping[str, float], *names: str) -> str:
   return ", ".join(f"{name} {value:.4g}{guesses.get(name, '')}" for name, value in shown.items())
 
 
-def print_metrics(metrics: Mapping[str, float]) -> None:
-  """Prints the metrics of a finished evaluation on standard output, one on each line."""
-  for name, value in metrics.items():
-    print(f"{name} = {value:.6g}", flush=True)
-
-
 def rank_evaluation(value: float | None, loss: float | None, *, higher_is_better: bool) -> tuple[float, float]:
   """Returns a key by which evaluations are compared: the larger key is better. Equal metrics: the lower loss is better.
 

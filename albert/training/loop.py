@@ -153,7 +153,7 @@ class BatchGradients:
 GRAD_NORM = "grad_norm"
 # One call of the loop on the device takes about this long at most, because signals are handled between the calls.
 _SECONDS_PER_LOOP = 5.0
-# By default a run has at least this number of lines in its log, and less than twice as many.
+# By default a run has at least this number of log lines, and less than twice as many.
 _LOG_LINES = 25
 # By default a killed run loses at most a tenth of its steps, or the first number of seconds if that is more. A long run
 # loses at most the second number of seconds, or the steps between two log lines if that is more.
@@ -326,7 +326,7 @@ class Trainer:
     Args:
       batches: an iterator over distributed batches, from the current step on.
       checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run. If
-        the setting is 0, a checkpoint is saved with a log line where too much would be lost otherwise.
+        the setting is 0, it is saved with a log line before too much would be lost, and at the end of each stage.
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       stop: receives the signals. Several stages share one.
@@ -356,7 +356,7 @@ class Trainer:
       step = target_step
       metrics_log.advance(step)
       must_evaluate = evaluate is not None and is_evaluation_due(config, step, is_over=is_over)
-      is_save_due = pace.is_save_due(step, step - saved_step, seconds_per_step)
+      is_save_due = pace.is_save_due(step, step - saved_step, seconds_per_step, is_end=step == last_step)
       must_save = must_evaluate or is_over or num_signaled > 0 or is_save_due
       if must_save or step == last_step:
         self.stack_layers()
@@ -460,32 +460,36 @@ class Pace:
   def __init__(self, config: TrainConfig, time_limit: TimeLimit | None):
     self._config, self._time_limit = config, time_limit
 
-  def _interval(self, given: int) -> int:
+  def _num_steps(self) -> int:
     limit = self._time_limit
-    num_steps = self._config.num_train_steps if limit is None else limit.planned_steps or limit.warmup_steps
-    return given or max(1, num_steps // _LOG_LINES)
+    return self._config.num_train_steps if limit is None else limit.planned_steps or limit.warmup_steps
+
+  def _intervals(self) -> tuple[int, int]:
+    """Returns the steps between log lines, and between the steps that may be saved, which are log lines by default."""
+    default = max(1, self._num_steps() // _LOG_LINES)
+    log_interval = self._config.log_every_steps or default
+    return log_interval, self._config.save_checkpoints_steps or min(log_interval, default)
 
   def next_stop(self, step: int) -> int:
     """Returns the next step after `step` that may be logged, saved or evaluated, or where the clock is looked at."""
-    config = self._config
-    intervals = [self._interval(config.log_every_steps), self._interval(config.save_checkpoints_steps)]
-    intervals += [config.eval_every_steps] if config.eval_every_steps else []
-    stops = [(step // interval + 1) * interval for interval in intervals]
+    intervals = [*self._intervals(), self._config.eval_every_steps]
+    stops = [(step // interval + 1) * interval for interval in intervals if interval]
     return min(stops if self._time_limit is None else [*stops, self._time_limit.next_stop(step)])
 
   def is_log_due(self, step: int) -> bool:
     """Whether the metrics are logged after `step` updates."""
-    return step % self._interval(self._config.log_every_steps) == 0
+    return step % self._intervals()[0] == 0
 
-  def is_save_due(self, step: int, num_unsaved: int, seconds_per_step: float) -> bool:
-    """Whether a checkpoint is saved after `step` updates, `num_unsaved` of them since the last one."""
-    given = self._config.save_checkpoints_steps
-    interval = self._interval(given)
-    if step % interval:
-      return False
-    tenth_of_run = _LOG_LINES / 10 * interval * seconds_per_step
-    limit = min(max(tenth_of_run, _MIN_SECONDS_UNSAVED), _MAX_SECONDS_UNSAVED)
-    return given > 0 or (num_unsaved + interval) * seconds_per_step > limit
+  def is_save_due(self, step: int, num_unsaved: int, seconds_per_step: float, *, is_end: bool) -> bool:
+    """Whether a checkpoint is saved after `step` updates, `num_unsaved` of them since the last one.
+
+    By default the end of a stage, `is_end`, is saved, since the next stage counts its own unsaved steps.
+    """
+    given, interval = self._config.save_checkpoints_steps, self._intervals()[1]
+    if is_end and not given:
+      return True
+    limit = min(max(self._num_steps() / 10 * seconds_per_step, _MIN_SECONDS_UNSAVED), _MAX_SECONDS_UNSAVED)
+    return step % interval == 0 and (given > 0 or (num_unsaved + interval) * seconds_per_step > limit)
 
 
 class Speedometer:

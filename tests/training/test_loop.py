@@ -248,11 +248,6 @@ def test_gradient_accumulation_changes_only_the_rounding_with_dynamic_lengths():
   assert 0 < largest_difference(weights, weights_of_accumulation) < 2e-5
 
 
-@pytest.mark.thorough
-def test_steps_per_loop_changes_no_bit(input_file, tmp_path, default_weights):
-  assert_equal_bits(train(input_file, tmp_path, steps_per_loop=1), default_weights)
-
-
 @pytest.mark.slow
 def test_runs_with_dropout_depend_only_on_the_seed(input_file, tmp_path):
   model = dataclasses.replace(MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
@@ -411,21 +406,28 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
 
 
 @pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**6])
-@pytest.mark.parametrize("seconds_per_step", [0.001, 0.5, 30.0])
-def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_killed(num_steps, seconds_per_step):
-  pace, step, saved_step, num_lines, most_unsaved = Pace(TrainConfig(num_train_steps=num_steps), None), 0, 0, 0, 0
+@pytest.mark.parametrize("seconds_per_step", [0.001, 0.5, 70.0])
+@pytest.mark.parametrize("log_every_steps", [0, 7, 10**9])
+def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_killed(
+  num_steps, seconds_per_step, log_every_steps
+):
+  pace = Pace(TrainConfig(num_train_steps=num_steps, log_every_steps=log_every_steps), None)
+  step, saved_step, num_lines, most_unsaved = 0, 0, 0, 0
   while (step := pace.next_stop(step)) < num_steps:
     num_lines += pace.is_log_due(step)
     most_unsaved = max(most_unsaved, step - saved_step)
-    if pace.is_save_due(step, step - saved_step, seconds_per_step):
+    if pace.is_save_due(step, step - saved_step, seconds_per_step, is_end=False):
       saved_step = step
+      # A run that resumes there has the same log lines.
+      assert pace.is_log_due(step) or log_every_steps > num_steps // 25
   most_unsaved = max(most_unsaved, num_steps - saved_step)
-  assert min(num_steps, 25) <= num_lines + 1 <= 50  # the last step is always logged
   assert most_unsaved * seconds_per_step <= max(120, num_steps * seconds_per_step / 10)
+  if not log_every_steps:
+    assert min(num_steps, 25) <= num_lines + 1 <= 50  # the last step is always logged
 
 
-def test_the_points_of_a_run_do_not_change_its_weights(input_file, tmp_path, default_weights):
-  options: dict[str, Any] = {"log_every_steps": 0, "save_checkpoints_steps": 0}
+def test_the_points_of_a_run_and_the_steps_of_a_call_change_no_bit(input_file, tmp_path, default_weights):
+  options: dict[str, Any] = {"log_every_steps": 0, "save_checkpoints_steps": 0, "steps_per_loop": 1}
   assert_equal_bits(train(input_file, tmp_path, **options), default_weights)
   assert [line["step"] for line in read_metrics(str(tmp_path))] == [1, 2, 3, 4, 5, 6]
   assert checkpoint_steps(tmp_path) == [6]

@@ -140,6 +140,8 @@ def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
   # 2.5 epochs of 10 examples in batches of 4 are 6.25 steps.
   assert TrainConfig(num_train_epochs=2.5, train_batch_size=4).num_steps(10) == 7
   assert TrainConfig(num_train_steps=9, train_batch_size=4).num_steps(10) == 9
+  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 of 10 examples are 2.5e\+30 steps"):
+    TrainConfig(num_train_epochs=1e30, train_batch_size=4).num_steps(10)
 
 
 def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(
@@ -162,11 +164,6 @@ def test_the_warm_up_of_a_recipe_is_kept_with_the_steps_of_the_recipe(name: str)
   sections = json.loads(Path(configs_directory(), f"{name}.json").read_text())
   optimizer, train = OptimizerConfig(**sections["optimizer"]), TrainConfig(**sections["train"])
   assert run_plan.resolve_warmup(optimizer, train.num_train_steps, is_default=True) == optimizer
-
-
-def test_epochs_that_give_too_many_steps_are_refused() -> None:
-  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 of 10 examples are 2.5e\+30 steps"):
-    TrainConfig(num_train_epochs=1e30, train_batch_size=4).num_steps(10)
 
 
 def test_input_parts_default_to_one_per_host_and_must_be_a_multiple_of_the_hosts() -> None:

@@ -25,7 +25,7 @@ from albert.runs.logs import read_metrics
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
-from tests.run_outputs import assert_equal_bits, read_checkpoint
+from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint
 from tests.synthetic import NUM_PREDICTIONS
 from tests.training.staged_runs import (
   ALBERT,
@@ -215,6 +215,11 @@ def test_a_signal_at_the_end_of_a_stage_saves_it(shards, uninterrupted, tmp_path
   assert "stage 1 of 3" not in log
   assert "stage 2 of 3: steps 4 to 6, 2 layers, batches of 8, sequences of 16 tokens, dropout 0.1" in log
   assert_equal_states(read_checkpoint(tmp_path), read_checkpoint(uninterrupted.directory))
+
+
+def test_by_default_each_stage_is_saved_at_its_end(shards, tmp_path):
+  make_estimator(tmp_path, BERT, three_stages(shards), log_every_steps=0, save_checkpoints_steps=0).train()
+  assert checkpoint_steps(tmp_path) == [3, 6, 8]
 
 
 def test_evaluation_uses_all_layers_and_the_full_length(shards, uninterrupted, tmp_path):
