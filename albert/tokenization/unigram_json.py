@@ -49,6 +49,16 @@ def read_unigram(path: str, content: bytes) -> UnigramFile:
     UserError: it has a component whose ids this project cannot reproduce, or it is damaged.
   """
   values = decode_object(path, content, _REMEDY)
+  try:
+    return _convert(path, values)
+  except UserError:
+    raise
+  except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    raise UserError(f"{path}: is damaged ({type(error).__name__}): {_REMEDY}") from error
+
+
+def _convert(path: str, values: Mapping[str, Any]) -> UnigramFile:
+  """Converts the values of a tokenizer.json. Any exception but UserError means that they are damaged."""
 
   def check(is_good: object, name: str, value: Any) -> None:
     if not is_good:
@@ -76,13 +86,10 @@ def read_unigram(path: str, content: bytes) -> UnigramFile:
     check(token.get("special"), "an added token that is not special", token["content"])
   repeated = [piece for piece, count in collections.Counter(pieces).items() if count > 1 or not piece]
   check(not repeated, "a piece that is empty or occurs twice", repeated[:1])
-  try:
-    charsmap = base64.b64decode(steps[-1]["precompiled_charsmap"]) if "Precompiled" in names else b""
-    rules = encode_bytes_field(2, charsmap) if charsmap else b""
-    if "StripAccents" in names:
-      rules = _without_marks(rules)
-  except (RuntimeError, ValueError) as error:
-    raise UserError(f"{path}: the rules of the normalizer Precompiled are damaged: {_REMEDY}") from error
+  charsmap = base64.b64decode(steps[-1]["precompiled_charsmap"]) if "Precompiled" in names else b""
+  rules = encode_bytes_field(2, charsmap) if charsmap else b""
+  if "StripAccents" in names:
+    rules = _without_marks(rules)
   settings = {
     "do_lower_case": "Lowercase" in names,
     "keep_accents": "NFKD" not in names,
