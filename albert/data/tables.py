@@ -198,7 +198,7 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
   if not _BITS.keys() & set(labels):
     for index, row in enumerate(rows):
       if len(row) == len(labels) and _BITS.keys() >= set(row):
-        rows[index] = [label for label, text in zip(labels, row, strict=True) if _BITS[text]]
+        rows[index] = [label_name(label) for label, text in zip(labels, row, strict=True) if _BITS[text]]
   bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
   for index, row in enumerate(rows):
     if len(set(row)) < len(row):
