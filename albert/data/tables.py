@@ -173,11 +173,12 @@ def check_name(location: str, column: str, value: str) -> None:
 
 def split_labels(text: str, separator: str) -> list[str]:
   """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
+  labels = text.split(separator)
   if text.startswith("["):
     with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
       if isinstance(values := ast.literal_eval(text), list):
-        return [label_name(str(value)) for value in values]
-  return [label_name(label) for label in text.split(separator) if label.strip()]
+        labels = list(map(str, values))
+  return [label_name(label) for label in labels if label.strip()]
 
 
 def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[str] = ()) -> list[list[str]]:
@@ -191,8 +192,8 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
     separator: separates the labels of a field.
     labels: all labels of the task; () if they are not known yet.
   Raises:
-    UserError: a label occurs twice in a row, or the rows hold 0 and 1 for labels whose names are not known. The message
-      names the line.
+    UserError: a label occurs twice in a row, a label in a list contains the separator, or the rows hold 0 and 1 for
+      labels whose names are not known. The message names the line.
   """
   rows = [split_labels(text, separator) for text in table.columns[column]]
   if not _BITS.keys() & set(labels):
@@ -201,6 +202,9 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
         rows[index] = [label_name(label) for label, text in zip(labels, row, strict=True) if _BITS[text]]
   bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
   for index, row in enumerate(rows):
+    if any(separator in label for label in row):
+      place = table.location(index)
+      raise UserError(f"{place}: a label in {column} contains --label_separator={separator}: give another")
     if len(set(row)) < len(row):
       twice = next(label for label in row if row.count(label) > 1)
       raise UserError(f"{table.location(index)}: {column} has the label {twice!r} twice: give it once; {bits}")
