@@ -324,14 +324,10 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
 
 def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
   """Raises UserError if the first line of a file names the columns between other separators than those expected."""
-  for separator, extension in {",": ".csv", "\t": ".tsv", ";": "", "|": ""}.items():
+  expected = "commas" if _is_csv(path) else "tabs"
+  save = f"save it with {expected}"
+  for separator, remedy in {",": "rename it to .csv", "\t": "rename it to .tsv", ";": save, "|": save}.items():
     if {*names} <= {field.strip() for field in line.split(separator)}:
-      expected = "commas" if _is_csv(path) else "tabs"
-      remedy = (
-        f"rename it to {extension}"
-        if extension
-        else f"save it with {expected} (in pandas: sep={separator!r} to read it)"
-      )
       raise UserError(f"{path}, line 1: its columns are separated by {separator!r} instead of {expected}: {remedy}")
 
 
