@@ -169,10 +169,11 @@ def check_name(location: str, column: str, value: str) -> None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-  """Returns the labels in a field, see label_name: separated texts, a list as JSON or Python writes it, or none."""
+  """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
+  labels = text.split(separator)
   if text.startswith("[") and text.endswith("]"):
-    return list(filter(None, (label_name(label).strip("\"'") for label in text[1:-1].split(","))))
-  return [label_name(label) for label in text.split(separator) if label.strip()]
+    labels = [label.strip().strip("\"'") for label in text[1:-1].split(",")]
+  return [label_name(label) for label in labels if label.strip()]
 
 
 def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[str] = ()) -> list[list[str]]:
@@ -186,16 +187,19 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
     separator: separates the labels of a field.
     labels: all labels of the task; () if they are not known yet.
   Raises:
-    UserError: a label occurs twice in a row, or the rows hold 0 and 1 for labels whose names are not known. The message
-      names the line.
+    UserError: a label occurs twice in a row, a label in a list contains the separator, or the rows hold 0 and 1 for
+      labels whose names are not known. The message names the line.
   """
   rows = [split_labels(text, separator) for text in table.columns[column]]
   if not _BITS.keys() & set(labels):
     for index, row in enumerate(rows):
       if len(row) == len(labels) and _BITS.keys() >= set(row):
-        rows[index] = [label for label, text in zip(labels, row, strict=True) if _BITS[text]]
+        rows[index] = [label_name(label) for label, text in zip(labels, row, strict=True) if _BITS[text]]
   bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
   for index, row in enumerate(rows):
+    if any(separator in label for label in row):
+      place = table.location(index)
+      raise UserError(f"{place}: a label in {column} contains --label_separator={separator}: give another")
     if len(set(row)) < len(row):
       twice = next(label for label in row if row.count(label) > 1)
       raise UserError(f"{table.location(index)}: {column} has the label {twice!r} twice: give it once; {bits}")
@@ -315,14 +319,10 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
 
 def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
   """Raises UserError if the first line of a file names the columns between other separators than those expected."""
-  for separator, extension in {",": ".csv", "\t": ".tsv", ";": "", "|": ""}.items():
+  expected = "commas" if _is_csv(path) else "tabs"
+  save = f"save it with {expected}"
+  for separator, remedy in {",": "rename it to .csv", "\t": "rename it to .tsv", ";": save, "|": save}.items():
     if {*names} <= {field.strip() for field in line.split(separator)}:
-      expected = "commas" if _is_csv(path) else "tabs"
-      remedy = (
-        f"rename it to {extension}"
-        if extension
-        else f"save it with {expected} (in pandas: sep={separator!r} to read it)"
-      )
       raise UserError(f"{path}, line 1: its columns are separated by {separator!r} instead of {expected}: {remedy}")
 
 

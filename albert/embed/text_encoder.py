@@ -14,7 +14,13 @@ from albert.io.files import AnyPath
 from albert.io.progress import log
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
-from albert.tokenization.tokenizer import Tokenizer, check_texts, unknown_share, unknown_warnings
+from albert.tokenization.tokenizer import (
+  MAX_UNKNOWN_SHARE,
+  Tokenizer,
+  check_texts,
+  unknown_share,
+  unknown_warnings,
+)
 from albert.weights.initial_weights import open_pretrained
 from albert.weights.names import NO_POOLER
 
@@ -25,7 +31,7 @@ POOLINGS = MEAN, POOLED = "mean", "pooled"
 # More batches than this are computed with a traced graph. Tracing albert_base takes as long as about this many batches,
 # and a graph, whose operations TensorFlow fuses, needs a quarter less time for a batch.
 _MAX_UNTRACED_BATCHES = 8
-# Texts of a call whose characters are counted if many tokens are unknown.
+# Texts that are searched for unknown characters if many tokens are unknown.
 _NUM_SAMPLES = 100
 
 
@@ -104,7 +110,7 @@ class TextEncoder:
     self._batch_size = batch_size
     self._traced_embed: Callable[..., tf.Tensor] | None = None
     self.hidden_size = self._encoder.config.hidden_size
-    # For each call of encode, the tokens that its texts lose, the share of <unk>, and some of the texts.
+    # For each call of encode, the tokens that its texts lose, and the share of <unk>; and some texts with unknown ones.
     self._cut_tokens: list[np.ndarray] = []
     self._unknown_shares: list[float] = []
     self._samples: list[str] = []
@@ -127,7 +133,8 @@ class TextEncoder:
     ids, lengths = pack_single(encoded, self._max_length, self._tokenizer.special_ids)
     self._cut_tokens.append(np.diff(encoded[1]) + 2 - lengths)  # [CLS] and [SEP] are no tokens of the text
     self._unknown_shares.append(unknown_share(self._tokenizer, ids))
-    self._samples += texts[:_NUM_SAMPLES]
+    if self._unknown_shares[-1] > MAX_UNKNOWN_SHARE:
+      self._samples = texts[:_NUM_SAMPLES]
     embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
     starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once

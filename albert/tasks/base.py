@@ -180,9 +180,12 @@ class ExampleSets:
     return self._datasets[split]
 
   def _describe_texts(self, split: str, examples: TokenizedExamples) -> None:
-    """Logs how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
+    """Logs once how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
     data, settings, cut_tokens = self._data, self.settings, examples.cut_tokens
     source, max_seq_length = f"{data.source_names(split)} ({split})", data.config.max_seq_length
+    if source in data.described:
+      return
+    data.described.add(source)
     if "max_windows" in settings:
       num_windows = counted(len(examples.sequence_lengths), "window", ",")
       log(f"{source}: {counted(examples.num_examples, 'text', ',')} in {num_windows}")

@@ -53,6 +53,8 @@ class FinetuningData(abc.ABC):
     self._sources: dict[str, Sequence[DataSource]] = {}
     self._rows: dict[str, Any] = {}
     self._content: dict[str, DataContent] = {}
+    # The splits and sources whose texts were described in the log. Copies share it, so predictions do not repeat it.
+    self.described: set[str] = set()
 
   @classmethod
   def of_command(

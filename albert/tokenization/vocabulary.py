@@ -332,14 +332,16 @@ def kind_of(path: str) -> str:
 
 def is_unigram_json(path: str) -> bool:
   """Returns whether a vocabulary is a tokenizer.json with unigram pieces, see `unigram_json`."""
-  return path.endswith(_TOKENIZER) and files.exists(path) and _has_unigram(path, files.stat(path))
+  return path.endswith(_TOKENIZER) and files.exists(path) and _model_type(path, files.stat(path)) == b"Unigram"
 
 
 @functools.lru_cache(maxsize=16)
-def _has_unigram(path: str, metadata: files.Stat) -> bool:
+def _model_type(path: str, metadata: files.Stat) -> bytes:
+  """Returns the type of the model in a tokenizer.json, or nothing if it is neither of these two."""
   del metadata  # a part of the cache key: a file that has changed is read again
   with files.open_file(path) as file:
-    return re.search(rb'"type":\s*"Unigram"', file.read()) is not None
+    found = re.search(rb'"type":\s*"(Unigram|WordPiece)"', file.read())
+  return found[1] if found else b""
 
 
 def vocabulary_paths(path: str) -> list[str]:
@@ -427,7 +429,7 @@ def vocabulary_in(directory: str) -> str | None:
 def vocabulary_advice(directory: str) -> str:
   """Returns what a directory of weights without a vocabulary lacks and how to make it, the end of an error message."""
   path = files.join(directory, _TOKENIZER)
-  if files.exists(path) and b'"WordPiece"' in files.open_file(path).read():
+  if files.exists(path) and _model_type(path, files.stat(path)) == b"WordPiece":
     call = f"tokenizers.Tokenizer.from_file({path!r}).model.save({directory!r})"
     return f"has only a {_TOKENIZER} of WordPiece beside it: write its {_WORDPIECE}, in Python: {call}"
   return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"

@@ -110,6 +110,8 @@ def test_labels_are_the_same_with_composed_and_decomposed_characters(tmp_path: P
   assert table.label_indices("label", ["the\u0301", "café"]).tolist() == [1, 1, 0]
   assert find_labels(table, "label") == ["café", "thé"]
   assert label_matrix(table, "label", ["cafe\u0301", "thé"], ";").tolist() == [[1, 0], [1, 0], [0, 1]]
+  bits = read_table(write_file(tmp_path, b"label\n1;0\n0;1\n1;1\n"), ["label"])
+  assert label_matrix(bits, "label", ["cafe\u0301", "thé"], ";").tolist() == [[1, 0], [0, 1], [1, 1]]
 
 
 def check_columns(table: Table) -> None:

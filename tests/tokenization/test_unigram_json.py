@@ -100,6 +100,8 @@ WORDS = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "
     ("post_processor", {"type": "RobertaProcessing"}, "post_processor is 'RobertaProcessing'"),
     ("model.byte_fallback", True, "model.byte_fallback is true"),
     ("model.unk_id", None, "model.unk_id is null"),
+    ("added_tokens", [{}], r"is damaged \(KeyError\): put the spiece.model"),
+    ("model.vocab", [["<unk>"], ["a", 0.0]], r"is damaged \(ValueError\)"),
     ("added_tokens", [{"id": 5, "content": "▁", "special": False}], "an added token that is not special is '▁'"),
     ("added_tokens", [{"id": 999, "content": "<URL>", "special": True}], "an added token is '<URL>'"),
     ("model.vocab", [["<unk>", 0.0], ["a", 0.0], ["a", 1.0]], r"a piece that is empty or occurs twice is \['a'\]"),

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -142,7 +143,8 @@ def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
     labels = [label.strip() for label in text.split(",")]
   if any(character in label for label in labels for character in "\t\r\n"):
     raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
-  if len(set(labels)) < max(len(labels), minimum) or "" in labels:
+  # Composed and decomposed characters are the same in the labels of a file.
+  if len({unicodedata.normalize("NFC", label) for label in labels}) < max(len(labels), minimum) or "" in labels:
     raise UserError(f"{source}: give at least {minimum} different labels, separated by commas")
   return tuple(labels)
 

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -75,9 +75,6 @@ class RaceData(FinetuningData):
     if not self.config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
     return find_passages(split_folder(self.config.data_dir, split), "--data_dir")
-
-  def texts_of(self, rows: Sequence[ChoiceQuestion]) -> Iterable[str]:
-    return (question.article for question in rows)
 
   def read_split(self, split: str) -> Sequence[ChoiceQuestion]:
     """Reads the questions of a split, with their answers except for the test set."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -81,9 +81,6 @@ class SquadData(FinetuningData):
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
-
-  def texts_of(self, rows: Sequence[SquadQuestion]) -> Iterable[str]:
-    return (question.paragraph.context for question in rows)
 
   def read_split(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split, see read_questions; those of the test set without answers."""

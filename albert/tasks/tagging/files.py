@@ -140,9 +140,6 @@ class TaggingData(FinetuningData):
     """Returns the path of the file of a split, which a flag gives."""
     return [find_file(self.config, split)]
 
-  def texts_of(self, rows: Sequence[TaggedText]) -> Iterable[str]:
-    return (word for text in rows for word in text.words)
-
   def read_split(self, split: str) -> Sequence[TaggedText]:
     """Reads the texts of a split, see read_texts; those of the test set without spans."""
     return read_texts(self.sources(split)[0], self.config, with_tags=split != TEST, types=self.types)

@@ -11,6 +11,7 @@ import pytest
 from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows, with_candidates
+from albert.tasks.glue.model import TextTask
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -111,3 +112,5 @@ def test_unknown_characters_give_a_warning(
   warning = capsys.readouterr().err.splitlines()[-1]
   assert warning.startswith(f"warning: {path} (train): {share:.1%} of the tokens are <unk>, since characters of this")
   assert "老 U+8001, 师 U+5E08, 了 U+4E86: give weights and their vocabulary" in warning
+  TextTask(task.model_config, task.data).sets.examples("train")
+  assert "<unk>" not in capsys.readouterr().err  # once for each file, also if it is read for several predictions

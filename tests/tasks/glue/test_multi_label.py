@@ -72,12 +72,14 @@ def test_a_label_without_rows_has_the_threshold_one_half() -> None:
   np.testing.assert_allclose(choose_thresholds("per_label", labels, scores), [0.5, 0.2])
 
 
-@pytest.mark.parametrize("extension", ["tsv", "csv", "jsonl"])
+@pytest.mark.parametrize("extension", ["tsv", "csv", "lists.csv", "jsonl"])
 def test_labels_are_read_as_a_matrix(extension: str, tmp_path: Path) -> None:
   path = tmp_path / f"rows.{extension}"
-  if extension == "jsonl":  # lists
-    lists = [[part.strip() for part in label.split(";") if part] for _, label in ROWS]
+  lists = [[part.strip() for part in label.split(";") if part] for _, label in ROWS]
+  if extension == "jsonl":
     lines = [json.dumps({"text": text, "label": labels}) for (text, _), labels in zip(ROWS, lists, strict=True)]
+  elif extension == "lists.csv":
+    lines = ["text,label", *(f'{text},"{[*labels, ""]}"' for (text, _), labels in zip(ROWS, lists, strict=True))]
   else:
     separator = {"tsv": "\t", "csv": ","}[extension]
     lines = [separator.join(row) for row in [("text", "label"), *ROWS]]
@@ -112,6 +114,10 @@ def test_a_list_with_the_separator_in_a_label_is_refused(tmp_path: Path) -> None
   path.write_text('{"label": ["a", "b;c"]}\n')
   with pytest.raises(UserError, match=r"rows.jsonl, line 1: label .b;c. contains the separator of labels, ';'"):
     read_table(str(path), ["label"], list_columns={"label": ";"})
+  path = tmp_path / "rows.csv"
+  path.write_text("text,label\nx,\"['a', 'b;c']\"\n")
+  with pytest.raises(UserError, match=r"rows.csv, line 2: a label in label contains --label_separator=;: give another"):
+    find_labels(read_table(str(path), ["label"]), "label", ";")
 
 
 def test_an_unknown_label_is_refused_with_its_line(rows_file: str) -> None:
