@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert.config.base import from_dict, option_fields
+from albert.config.base import check_types, from_dict, option_fields
 from albert.config.model import ModelConfig, load_model_config
+from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export.registry import FORMS, check_form
 from albert.io import files
@@ -169,14 +170,23 @@ class SelectedForm:
   top_k: int = 5
 
 
-def _form_of_huggingface(file: WeightFile) -> tuple[str, dict[str, Any]]:
-  """Returns the form of the class that transformers' config.json names, and its settings; ("", {}) for other files."""
+def _form_of_huggingface(file: WeightFile, name: str, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+  """Returns the form of the class that transformers' config.json names, and its settings; else `name` without any."""
   config = files.read_json(file.config_file) if file.config_file else {}
   architecture = next(iter(config.get("architectures") or [""]))
   form = next((form for ending, form in _FORMS_OF_CLASSES.items() if architecture.endswith(ending)), "")
   id_to_label = config.get("id2label") or {}
-  labels = [str(id_to_label[key]) for key in sorted(id_to_label, key=int)]
-  if form == "tagging":
+  labels = [str(id_to_label[key]) for key in sorted(id_to_label, key=lambda key: (len(key), key))]  # "2" before "10"
+  settings: dict[str, Any] = {}
+  if form == "classifier":
+    problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
+    form = {"regression": "regression", "multi_label_classification": "multi_label"}.get(problem, form)
+    settings = {"task_name": CUSTOM, "text_columns": "text"}
+    settings |= {"regression": True} if form == "regression" else {"labels": format_labels(labels)}
+    settings |= {"multi_label": form == "multi_label"}
+  if name not in ("", form) or overrides.get("task_name"):
+    return name, {}
+  if form == "tagging" and not overrides.get("labels"):
     types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
     scheme = next((name for name, scheme in SCHEMES.items() if list(scheme.tags(types)) == labels), "")
     if not scheme:
@@ -184,16 +194,8 @@ def _form_of_huggingface(file: WeightFile) -> tuple[str, dict[str, Any]]:
         f"{file.config_file}: the tags of id2label ({', '.join(labels)}) are not in the order of {', '.join(SCHEMES)}, "
         f"such as {', '.join(SCHEMES['BIO'].tags(types[:2]))}: reorder them, and the rows of the head's weights"
       )
-    return form, {"scheme": scheme, "labels": format_labels(types)}
-  if form != "classifier":
-    return form, {}
-  problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
-  settings: dict[str, Any] = {"task_name": CUSTOM, "text_columns": "text"}
-  if problem == "regression":
-    return "regression", settings | {"regression": True}
-  is_multi_label = problem == "multi_label_classification"
-  settings |= {"labels": format_labels(labels), "multi_label": is_multi_label}
-  return "multi_label" if is_multi_label else form, settings
+    settings |= {"scheme": scheme, "labels": format_labels(types)}
+  return form, settings
 
 
 def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm:
@@ -213,13 +215,12 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
   check_form(name)
   origin = f"{checkpoint.file.flag}={checkpoint.file.path}"
   if checkpoint.task is None:
-    class_form, class_settings = _form_of_huggingface(checkpoint.file)
-    if name in ("", class_form):
-      name, overrides = class_form, {**class_settings, **overrides}
+    name, class_settings = _form_of_huggingface(checkpoint.file, name, overrides)
+    overrides = {**class_settings, **overrides}
   if not name and checkpoint.task is None:
     raise UserError(
-      f"{origin} belongs to no run, and no config.json beside it names its class: give python -m albert.export one of "
-      f"--task={', '.join(FORMS)}"
+      f"{origin} belongs to no run, and no config.json beside it names its class: give --task to albert.export or "
+      f"albert.Predictor, one of {', '.join(FORMS)}"
     )
   names = [name] if name else [name for name, form in FORMS.items() if form.task == checkpoint.task]
   tried = {name: _try_form(checkpoint, name, overrides) for name in names}
@@ -245,7 +246,8 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
     return f"the checkpoint has {NO_POOLER}"
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
   num_positions = checkpoint.config.max_position_embeddings
-  max_seq_length = values["max_seq_length"] = int(values.get("max_seq_length") or num_positions)
+  values["max_seq_length"] = values.get("max_seq_length") or num_positions
+  max_seq_length = check_types(FinetuningConfig, values, source=checkpoint.file.path, strict=False)["max_seq_length"]
   if max_seq_length > num_positions:
     raise UserError(
       f"--max_seq_length={max_seq_length}: the model has {num_positions} positions: give {num_positions} or less"

@@ -25,7 +25,7 @@ from albert.export.companion_files import (
   read_description,
   text_inputs,
 )
-from albert.export.registry import TEXT_SIGNATURE, list_versions
+from albert.export.registry import FORMS, TEXT_SIGNATURE, list_versions
 from albert.io import files
 from albert.predict.requests import PredictRequest
 from albert.runs.output_files import RUNS
@@ -133,10 +133,15 @@ class CheckpointModel(ExportedModel):
 
   def __init__(self, path: str, task: str = "", settings: Mapping[str, Any] | None = None):
     from albert.export.checkpoint import find_checkpoint, open_checkpoint, select_form
+    from albert.tokenization.recorded_settings import SETTINGS
 
     checkpoint = open_checkpoint(find_checkpoint(path, flag="--model"))
     default_task = "fill_mask" if checkpoint.task == "pretraining" else ""
     form = select_form(checkpoint, task or default_task, settings or {})
+    known = ("max_seq_length", *SETTINGS, *FORMS[form.name].settings)
+    for name in settings or {}:
+      if name not in known:
+        raise UserError(f"{name}: not a setting of {form.name}; its settings are {', '.join(known)}")
     from albert.export.served_model import text_function  # imports TensorFlow
 
     model = form.model_class(checkpoint, form)
@@ -209,8 +214,8 @@ def newest_version(path: str) -> str:
     names = files.listdir(path) if files.is_dir(path) else []
     directories = [files.join(path, name) for name in sorted(names)]
     models = [directory for directory in directories if list_versions(directory)]
-    remedy = "an export, the output_dir of a run, or a directory from Hugging Face"
+    remedy = files.hub_remedy(path) or "give an export, the output_dir of a run, or a directory from Hugging Face"
     if models:
-      remedy = f"one of its models, such as --model={models[0]}"
-    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: give {remedy}")
+      remedy = f"give one of its models, such as --model={models[0]}"
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: {remedy}")
   return files.join(path, str(max(versions)))

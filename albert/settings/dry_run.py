@@ -45,8 +45,11 @@ def print_plan(resolved: ResolvedSettings) -> None:
   cores = parse_slice(config.chip, table) if config.chip else None
   if cores:
     costs.resolve_speed(config.chip, cores.chip, config.train.precision)
-  if not isinstance(data_config, PretrainingConfig) and (config.hours or config.price_per_hour is not None):
-    raise UserError("--hours and --price_per_hour are for pretraining: leave them out, or use run_pretraining.py")
+  if not isinstance(data_config, PretrainingConfig):
+    given = {"hours": config.hours is not None, "price_per_hour": config.price_per_hour is not None}
+    for name, is_given in {**given, "chip=cpu": cores and cores.chip == costs.CPU}.items():
+      if is_given:
+        raise UserError(f"--{name} is for pretraining: leave it out, or use run_pretraining.py")
   if config.has_action or not cores:
     data = resolved.read_inputs()
     if not (config.do_train or config.init_checkpoint or resolved.settings.existing_run):
@@ -128,8 +131,8 @@ def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, c
     )
   steps = train.num_steps(examples[0] if examples else 0)
   lines = [
-    f"data: {batch:,} sequences of {length} tokens, {batch * length:,} tokens per step; {steps * batch:,} sequences, "
-    f"{steps * batch * length:,} tokens in {steps:,} steps"
+    f"data: {batch:,} sequences of {length} tokens per step ({batch * length:,} tokens), {steps * batch:,} in "
+    f"{steps:,} steps ({steps * batch * length:,} tokens)"
   ]
   if examples:
     num_examples, examples_per_pass = examples
@@ -178,8 +181,11 @@ def _describe_learning_rate(resolved: ResolvedSettings) -> str:
   if not values.get("scale_learning_rate"):
     recipe_batch = recipe.sections.get("train", {}).get("train_batch_size", recipe_batch)
   expected, actual = rate * math.sqrt(batch / recipe_batch), optimizer.peak_learning_rate(batch)
-  rule = f"{rate:g} x sqrt({batch} / {recipe_batch}) = {expected:.3g}"
-  line = f"learning rate: {actual:.3g}; for this batch the rule of {recipe.name or 'the paper'} gives {rule}"
+  source = "recipe" if recipe.name else "paper"
+  line = (
+    f"learning rate: {actual:.3g}; that of the {source}, scaled by the square root of the batch, is {rate:g} x "
+    f"sqrt({batch} / {recipe_batch}) = {expected:.3g}"
+  )
   if math.isclose(expected, actual, rel_tol=0.01):
     return line
   unscaled = " --noscale_learning_rate" if optimizer.scale_learning_rate else ""

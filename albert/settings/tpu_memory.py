@@ -207,15 +207,14 @@ class MemoryCheck:
         f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} "
         f"{self._cores.unit}s x {train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
       )
-    times = f", {train.gradient_accumulation_steps} times" if train.gradient_accumulation_steps > 1 else ""
-    batch = (
-      f"{self._micro_batch(train)} examples of {self._step.length} tokens on each of {self._cores.num_cores} "
-      f"{self._cores.unit}{'s' if self._cores.num_cores > 1 else ''}{times}"
-    )
     rows = self._rows(train)
     if not rows:
-      return self._estimate(train, batch)
-    batch = f"{self._model_name} on {self._cores.name}: {batch}"
+      return self._estimate(train)
+    times = f" ({train.gradient_accumulation_steps} times per step)" if train.gradient_accumulation_steps > 1 else ""
+    batch = (
+      f"{self._model_name} on {self._cores.name}: {self._micro_batch(train)} examples of {self._step.length} tokens on "
+      f"each of {self._cores.num_cores} cores{times}"
+    )
     # The batches of the table next to the limit.
     rows = [row for row in rows if row.length == self._step.length and row.gradient_accumulation_steps == 1]
     known = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
@@ -224,7 +223,7 @@ class MemoryCheck:
       num_bytes, is_exact, compiled = bound
       size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
       line = f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
-      return "; of this length, ".join([line, *([", ".join(known)] if known else [])])
+      return f"{line}\nof this length, {', '.join(known)}" if known else line
     limits = f"{self._gib} ({', '.join(known)})" if known else self._gib
     if self._is_too_large(train):
       raise UserError(f"{batch} do not fit into {limits}: {self._remedy(train)}")
@@ -292,24 +291,23 @@ class MemoryCheck:
       return "not even one does: give a smaller model or another TPU"
     return "no number of accumulation steps is known with which this batch fits"
 
-  def _estimate(self, train: TrainConfig, batch: str) -> str:
-    """Returns a line about a step that is not in the table. Raises UserError if the weights alone do not fit."""
-    recompute_grad, cores = train.recompute_grad, self._cores
+  def _estimate(self, train: TrainConfig) -> str:
+    """Returns lines about a step that is not in the table. Raises UserError if the weights alone do not fit."""
+    cores = self._cores
     weights = self._num_parameters * _BYTES_PER_PARAMETER
-    known = (
-      f"--chip={self._cores.name}: {self._step.name}{' with --recompute_grad' if recompute_grad else ''} of this model "
-      f"is not in the table of compiled steps. It has {self._num_parameters:,} parameters; with moments and gradients "
-      f"they take {weights / _GIB:.1f} of {self._gib}"
-    )
-    if weights > self._cores.limit:
-      raise UserError(f"{known}, so no batch fits: give a smaller model")
+    known = f"weights, gradients and moments take {weights / _GIB:.1f} of {self._gib}"
+    if weights > cores.limit:
+      raise UserError(f"--chip={cores.name}: {known}, so no batch fits: give a smaller model")
     precision, _ = costs.resolve_speed(cores.name, cores.chip, train.precision)
     scale = (_GPU_ACTIVATIONS if cores.chip in costs.GPU_GIB else 1) * (2 if precision == "float32" else 1)
-    per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=recompute_grad)
+    per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=train.recompute_grad)
     largest = int((cores.limit - weights) / (per_sequence * self._step.sequences_per_example))
-    line = f"{known}. Estimate, within a factor of 2: {largest} examples per {cores.unit} fit; this batch is {batch}"
     share = train.train_batch_size // cores.num_cores
     sizes = [size for size in range(1, largest + 1) if share % size == 0]
-    if self._micro_batch(train) <= largest or not sizes:
-      return line
-    return f"{line}: give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"
+    remedy = ""
+    if self._micro_batch(train) > largest and sizes:
+      remedy = f": give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"
+    return (
+      f"memory of {cores.name}, estimated within a factor of 2: {known}, and {largest} examples of {self._step.length} "
+      f"tokens fit\nthis batch has {self._micro_batch(train)} at a time for each {cores.unit}{remedy}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +119,34 @@ def test_a_run_and_a_directory_from_hugging_face_answer_as_the_python_pipeline(
     assert albert.Predictor(path, batch_size=4, **settings)(requests) == answers
 
 
-def test_tags_in_another_order_and_weights_of_no_class_are_refused(
-  classifier: Run, tmp_path: Path, spm_model: str
+# Settings -> the start of the error, or None.
+_SETTINGS_OF_TAGS: list[tuple[dict[str, Any], str | None]] = [
+  ({}, r".*the tags of id2label \(B-PER, I-PER, O\) are not in the order .* such as O, B-PER, I-PER"),
+  ({"task": "tagging", "labels": "PER"}, None),
+  ({"task": "embeddings"}, None),
+  ({"task": "classifier", "task_name": "mnli"}, None),
+  (
+    {"task": "embeddings", "max_length": 9},
+    "^max_length: not a setting of embeddings; its settings are max_seq_length",
+  ),
+  ({"task": "embeddings", "max_seq_length": "long"}, ".*: max_seq_length must be of type int, got 'long'"),
+  ({"task": "sentiment"}, "^task=sentiment: must be one of fill_mask, "),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), _SETTINGS_OF_TAGS)
+def test_a_given_task_replaces_the_class_of_config_json(
+  classifier: Run, tmp_path: Path, spm_model: str, settings: dict[str, Any], message: str | None
 ) -> None:
   tags = {"architectures": ["AlbertForTokenClassification"], "id2label": {"0": "B-PER", "1": "I-PER", "2": "O"}}
   path = write_hub(classifier, tmp_path / "tags", spm_model, tags)
-  with pytest.raises(
-    UserError, match=r"the tags of id2label \(B-PER, I-PER, O\) are not in the order .* such as O, B-PER, I-PER"
-  ):
-    albert.Predictor(path)
+  with nullcontext() if message is None else pytest.raises(UserError, match=message):
+    albert.Predictor(path, **settings)
+
+
+def test_weights_of_no_class_and_names_on_the_hub_are_refused(classifier: Run, tmp_path: Path, spm_model: str) -> None:
   path = write_hub(classifier, tmp_path / "no_class", spm_model, {})
-  with pytest.raises(UserError, match=r"^model=.*/no_class belongs to no run, .* one of task=fill_mask"):
+  with pytest.raises(UserError, match=r"^model=.*/no_class belongs to no run, .*: give task to .* one of fill_mask"):
     albert.Predictor(path)
+  with pytest.raises(UserError, match=r"^model=albert/albert-base-v2: .*nothing is downloaded: fetch config.json"):
+    albert.Predictor("albert/albert-base-v2")

@@ -55,7 +55,7 @@ BASE: dict[str, object] = {"max_seq_length": 512, "train_batch_size": 512, "num_
 def test_the_plan_has_sequences_work_time_cost_steps_and_rate(capsys):
   lines = plan_lines(capsys, chip="v3-8", hours=0.5, price_per_hour=10.0, **BASE)
   assert lines["data"] == (
-    "512 sequences of 512 tokens, 262,144 tokens per step; 512,000 sequences, 262,144,000 tokens in 1,000 steps"
+    "512 sequences of 512 tokens per step (262,144 tokens), 512,000 in 1,000 steps (262,144,000 tokens)"
   )
   flops = costs.step_flops(MODELS["albert_base"], batch_size=512, seq_length=512, predictions=77)
   assert lines["work"] == f"{flops / 1e12:.3g} TFLOP per step, {1000 * flops:.3g} FLOP in total"
@@ -112,7 +112,7 @@ def test_the_rate_of_the_recipe_is_scaled_for_the_batch(is_scaled, rate, rule, t
   path, optimizer = tmp_path / "mine.json", {"learning_rate": 0.004, "scale_learning_rate": is_scaled}
   path.write_text(json.dumps({"task": "pretraining", "optimizer": optimizer, "train": {"train_batch_size": 16}}))
   line = plan_lines(capsys, chip="v3-8", recipe=str(path), **BASE)["learning rate"]
-  assert line == f"{rate}; for this batch the rule of {path} gives {rule}"
+  assert line == f"{rate}; that of the recipe, scaled by the square root of the batch, is {rule}"
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,12 @@ def test_the_rate_of_the_recipe_is_scaled_for_the_batch(is_scaled, rate, rule, t
 def test_the_recipes_for_a_chip_fit_it_with_their_rate(recipe, chip, capsys):
   print_plan(resolve_settings("pretraining", {"dry_run": True, "chip": chip, "recipe": recipe, "max_seq_length": 512}))
   lines = capsys.readouterr().out.splitlines()
-  assert "give --" not in lines[-2] + lines[-1]
-  assert " fit; they take " in lines[-1] or " fit; this batch is " in lines[-1]
+  assert "give --" not in "".join(lines)
+  assert " fit; they take " in lines[-2] or lines[-1].startswith("this batch has ")
 
 
-def test_time_and_price_are_for_pretraining_only():
-  flags = {"dry_run": True, "chip": "v3-8", "model": "albert_base", "hours": 3.0}
-  with pytest.raises(UserError, match="--hours and --price_per_hour are for pretraining"):
+@pytest.mark.parametrize(("name", "value"), [("hours", 3.0), ("price_per_hour", 0.0), ("chip", "cpu")])
+def test_time_and_price_are_for_pretraining_only(name, value):
+  flags = {"dry_run": True, "chip": "v3-8", "model": "albert_base", name: value}
+  with pytest.raises(UserError, match=f"^--{name}.* is for pretraining: leave it out"):
     print_plan(resolve_settings("squad", flags))

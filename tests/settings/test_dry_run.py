@@ -131,7 +131,7 @@ def test_a_dry_run_without_an_action_or_a_chip_has_nothing_to_do(tmp_path: Path)
 def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, capsys):
   without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
   run(task_name, **CHIP, model="albert_base", max_seq_length=512, **without_dropout)
-  line = capsys.readouterr().out.splitlines()[-1]
+  line = capsys.readouterr().out.splitlines()[-2]
   assert "albert_base on v3-8: 8 examples of 512 tokens on each of 8 cores fit" in line
 
 
