@@ -120,7 +120,8 @@ class TextTask(Task):
     ids = tf.zeros([1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
     if self.spec.is_regression and self.spec.name == CUSTOM:  # GLUE's STS-B is trained as in the original
-      model.output_scale = tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE)
+      # Keras does not see this variable, since it could not load it with a saved ClassifierModel.
+      object.__setattr__(model, OUTPUT_SCALE, tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE))
     return model
 
   def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:

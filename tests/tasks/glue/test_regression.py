@@ -6,7 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tf_keras as keras
 
 from albert import ClassifierModel, Tokenizer, tasks
 from albert.convert.convert_checkpoint import convert
@@ -76,3 +78,10 @@ def test_a_regression_goes_on_from_the_numbers_of_its_initial_weights(
   successor.train()
   assert before == pytest.approx(estimator.predict(texts), rel=1e-5)
   assert successor.predict(texts) == pytest.approx(before, rel=1e-4)
+
+
+def test_keras_loads_the_saved_model_of_a_regression(priced: tuple[Estimator, list[str]], tmp_path: Path) -> None:
+  estimator, _ = priced
+  estimator.model.save(tmp_path / "model.keras")
+  loaded = keras.models.load_model(tmp_path / "model.keras")
+  assert np.array_equal(loaded.get_weights()[-1], estimator.model.get_weights()[-1])
