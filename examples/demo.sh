@@ -20,11 +20,11 @@ fi
 
 echo "== 3/6 TFRecord shards: masks and sentence pairs"
 "$PYTHON" -m data_prep.create_pretraining_data --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/shards" \
-  --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=128 --dupe_factor=4 --eval_share=0.02
+  --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=64 --dupe_factor=4 --eval_share=0.02
 
 echo "== 4/6 pretraining; evaluation on held-out documents"
 "$PYTHON" run_pretraining.py --recipe=pretraining_small --input_file="$OUT/shards/*.tfrecord" \
-  --spm_model_file="$OUT/vocab/spiece.model" --output_dir="$OUT/run" --do_train --do_eval
+  --spm_model_file="$OUT/vocab/spiece.model" --output_dir="$OUT/run" --do_train --do_eval --train_batch_size=16
 
 echo "== 5/6 the hidden words of ten sentences that are not in the text"
 "$PYTHON" examples/hidden_words.py "$OUT/run" "$OUT/corpus/train.txt"

@@ -70,7 +70,6 @@ def write_files_to_train_on(task: str, directory: Path) -> list[str]:
   content = bytearray(shard.read_bytes())
   content[len(content) // 2] ^= 4  # one flipped bit damages the shard
   shard.write_bytes(bytes(content))
-  write_lines(directory / "lines.txt", "the [MASK] sold it", "nothing to fill")
   write_lines(directory / "blank.txt", "", " ")
   return [f"--input_file={directory}/train/*"]
 
@@ -103,10 +102,6 @@ BAD_COMMANDS = {
   "damaged shard to evaluate": (
     "pretraining --do_eval --eval_input_file={d}/heldout/*",
     r"heldout/part-01\.tfrecord.*record \d",
-  ),
-  "no mask in a line to predict": (
-    "pretraining --do_predict --predict_file={d}/lines.txt",
-    r"lines\.txt, line 2: has no \[MASK\] to fill",
   ),
   "nothing to predict": (
     "pretraining --do_predict --predict_file={d}/blank.txt",
