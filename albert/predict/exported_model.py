@@ -137,7 +137,8 @@ class CheckpointModel(ExportedModel):
     checkpoint = open_checkpoint(find_checkpoint(path, flag="--model"))
     default_task = "fill_mask" if checkpoint.task == "pretraining" else ""
     form = select_form(checkpoint, task or default_task, settings or {})
-    from albert.export.served_model import text_function  # imports TensorFlow
+    with startup.quick_imports():
+      from albert.export.served_model import text_function  # imports TensorFlow
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path
