@@ -139,7 +139,7 @@ def without_import_messages() -> Iterator[None]:
 def quick_imports(*unused: str) -> Iterator[None]:
   """A context in which a command imports TensorFlow and the modules that need it, in a third less CPU time.
 
-  The context does nothing if `begin` was not called, or if TensorFlow is imported already.
+  If `begin` was not called, it only hides messages of the import; if TensorFlow is imported already, it does nothing.
 
   The garbage collector is off: it would search the growing heap many times, and imports leave no garbage. After the
   context it ignores the objects that the imports have made. TensorFlow and Keras import some libraries for functions
@@ -149,7 +149,8 @@ def quick_imports(*unused: str) -> Iterator[None]:
     *unused: further modules that are treated as not installed.
   """
   if not _State.has_begun or "tensorflow" in sys.modules:
-    yield
+    with without_import_messages():
+      yield
     return
   blocked_modules = [name for name in (*_UNUSED_LIBRARIES, *unused) if name not in sys.modules]
   for name in blocked_modules:

@@ -206,9 +206,10 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
 def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
   """Raises a UserError if the text gives no examples, or fewer than shards, or a single document for NSP."""
   if job.settings.heldout and num_examples == 0:
+    share = job.settings.eval_share
     raise UnusableTextError(
-      f"--eval_share={job.settings.eval_share:g} holds out {counted(counts.documents, 'document')}, which give no "
-      "example: give a larger share, or another --random_seed"
+      f"--eval_share={share:g} holds out {counted(counts.documents, 'document')}, which give no example: give a larger "
+      f"share, such as --eval_share={min(share + 0.2, 0.9):.1g}, or another --random_seed"
     )
   if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(

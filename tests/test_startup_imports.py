@@ -196,9 +196,9 @@ print(op_def_registry.get("SentencepieceTokenizeOp").name)
 
 
 def test_libraries_are_hidden_only_while_tensorflow_is_imported(tmp_path: Path) -> None:
-  """A library can be imported after TensorFlow. Without startup.begin(), nothing is hidden."""
+  """A library can be imported after TensorFlow. Without startup.begin(), only messages are hidden."""
   code = """
-import gc, sys
+import gc, os, sys
 def is_importable():
   try:
     import scipy
@@ -210,10 +210,23 @@ with startup.quick_imports("json.absent"):  # an additional module to hide
 print(is_importable(), gc.isenabled(), "json.absent" in sys.modules)
 startup._State.has_begun = False
 with startup.quick_imports("json.absent"):
+  os.write(2, b"I0000 00:00:1.2 1 port.cc:1] oneDNN\\n")
   print(gc.isenabled(), "json.absent" in sys.modules)
 """
-  output, _ = run_after_startup(code, tmp_path)
+  output, _ = run_after_startup(code, tmp_path)  # the message is hidden
   assert output == "False False True\nTrue True False\nTrue False"
+
+
+def test_opening_a_checkpoint_of_tensorflow_prints_nothing(tmp_path: Path) -> None:
+  code = """
+import contextlib
+from albert.errors import UserError
+from albert.weights.arrays import open_bundle
+with contextlib.suppress(UserError):
+  open_bundle("absent", "--init_checkpoint")
+"""
+  _, modules = run_after_startup(code, tmp_path)
+  assert "tensorflow" in modules
 
 
 def run_filtered(code: str) -> list[str]:

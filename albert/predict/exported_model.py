@@ -142,7 +142,8 @@ class CheckpointModel(ExportedModel):
     for name in settings or {}:
       if name not in known:
         raise UserError(f"{name}: not a setting of {form.name}; its settings are {', '.join(known)}")
-    from albert.export.served_model import text_function  # imports TensorFlow
+    with startup.quick_imports():
+      from albert.export.served_model import text_function  # imports TensorFlow
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path

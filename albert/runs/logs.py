@@ -74,10 +74,10 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
 
   Args:
     lines: the lines of metrics.jsonl, in the order of the steps.
-  Returns: (last step, name such as "stage 1") of each stage but the last one; [] if the run is not divided into stages.
+  Returns: (last step, mark) of each stage but the last one; [] if the run is not divided into stages.
   """
   return [
-    (line["step"], f"stage {line[STAGE_KEY]}")
+    (line["step"], f"end of stage {line[STAGE_KEY]}")
     for line, next_line in itertools.pairwise(lines)
     if isinstance(line.get(STAGE_KEY), int) and line[STAGE_KEY] != next_line.get(STAGE_KEY)
   ]

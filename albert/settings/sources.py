@@ -79,11 +79,16 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
     num_runs: the value of --num_runs. If it is greater than 1, the runs are in the folders run-SEED of output_dir.
   Returns:
     The run; if there are several, the one with the smallest seed; None if there is none.
+  Raises:
+    UserError: --num_runs is given, but output_dir is that of a single run, which the best of the runs would hide.
   """
   if not output_dir:
     return None
+  single_run = _read_run(output_dir)
   if num_runs == 1:
-    return _read_run(output_dir)
+    return single_run
+  if single_run:
+    raise UserError(f"--num_runs={num_runs}: {single_run.config_file} is of a single run: give another --output_dir")
   seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
   runs = (_read_run(files.join(output_dir, f"run-{seed}"), seed) for seed in sorted(seeds))
   return next(filter(None, runs), None)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from albert import startup
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.runs import output_files
@@ -98,7 +99,8 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   Raises:
     UserError: the files are missing or damaged.
   """
-  import tensorflow as tf  # takes seconds, so `find_weights` reports missing files before it is imported
+  with startup.quick_imports():
+    import tensorflow as tf  # takes seconds, so `find_weights` reports missing files before it is imported
 
   try:
     with files.tensorflow_path(prefix) as path:

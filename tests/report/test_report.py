@@ -162,7 +162,7 @@ def test_charts_mark_the_ends_of_stages(tmp_path: Path, monkeypatch: pytest.Monk
   lines = [{"step": step, "stage": stage, "loss": 1 / step} for stage, steps in stages.items() for step in steps]
   write_lines(run / "metrics.jsonl", lines)
   assert "vertical lines: ends of stages" in make_page("runs", *read_runs([str(run)], num_examples=0))
-  assert drawn[0] == [(150, "stage 1"), (400, "stage 2")]
+  assert drawn[0] == [(150, "end of stage 1"), (400, "end of stage 2")]
   write_lines(run / "metrics.jsonl", [{"step": step, "loss": 1 / step} for step in range(50, 501, 50)])
   assert "ends of stages" not in make_page("runs", *read_runs([str(run)], num_examples=0))
 

@@ -314,6 +314,8 @@ def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_pa
     Settings("race", flags | {"num_train_steps": 8}).run_config()
   with pytest.raises(UserError, match=r"holds several runs: give one of them, such as --output_dir=.*/run-12$"):
     Settings("race", {"output_dir": str(tmp_path), "do_predict": True})
+  with pytest.raises(UserError, match=r"^--num_runs=3: .*run-5/config\.json is of a single run: give another --output"):
+    Settings("race", flags | {"output_dir": str(tmp_path / "run-5")})
 
 
 def test_a_flag_with_another_folder_or_file_drops_the_files_that_the_run_recorded(tmp_path: Path) -> None:

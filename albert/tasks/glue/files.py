@@ -269,9 +269,10 @@ class TextData(FinetuningData):
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
       log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}", is_detail=True)
-    if spec.name == CUSTOM and not (spec.label_separator or spec.is_regression):
-      warn_of_numbers(self.source_names(TRAIN), config.label_column, spec.labels, len(self._rows[TRAIN]))
-      warn_of_combined_label(self.source_names(TRAIN), spec.labels)
+    if spec.name == CUSTOM and not spec.is_regression:
+      if not spec.label_separator:
+        warn_of_numbers(self.source_names(TRAIN), config.label_column, spec.labels, len(self._rows[TRAIN]))
+      warn_of_combined_label(self.source_names(TRAIN), spec.labels, spec.label_separator)
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, for the splits with labels that were read."""
@@ -513,19 +514,20 @@ def summary_line(split: str, description: Mapping[str, Any]) -> str:
   return f"{description['source']} ({split}): {counted(description['rows'], 'row', ',')}; {content}"
 
 
-def warn_of_combined_label(source: str, labels: Sequence[str]) -> None:
+def warn_of_combined_label(source: str, labels: Sequence[str], label_separator: str = "") -> None:
   """Logs the first label that seems to consist of other labels, because its rows may have several labels.
 
-  A label seems so if each of its parts is a label, or a part of another label.
+  A label seems so if each of its parts is a label, or a part of another label. `label_separator` is that of the task.
   """
   for separator in _USUAL_SEPARATORS:
     parts_of_labels = [list(dict.fromkeys(split_labels(label, separator))) for label in labels]
     counts = Counter(part for parts in parts_of_labels for part in parts)
     for label, parts in zip(labels, parts_of_labels, strict=True):
       if len(parts) > 1 and (label.startswith("[") or all(counts[part] > 1 for part in parts)):
-        flag = "" if separator == "," else f" --label_separator='{separator}'"
+        flag = "" if label_separator else " --multi_label"
+        flag += "" if separator == (label_separator or ",") else f" --label_separator='{separator}'"
         log(
           f"warning: {source}: the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is "
-          f"learned as a class of its own: give --multi_label{flag} if a row may have several labels"
+          f"learned as a class of its own: give{flag} if a row may have several labels"
         )
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -160,8 +161,12 @@ def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: p
   path = tmp_path / "rows.tsv"
   path.write_text("text\tlabel\none\ta\ntwo\tb\nthree\ta,b\n")
   config = ClassifierConfig(task_name="custom", text_columns="text", train_file=str(path))
-  TextData(config).read(train=True, evaluate=False, predict=False)
-  assert capsys.readouterr().err.count(f"warning: {path}: the label 'a,b' consists of the labels 'a', 'b'") == 1
+  multi_label = dataclasses.replace(config, multi_label=True, label_separator=";")
+  for settings, remedy in ((config, "--multi_label"), (multi_label, "--label_separator=','")):
+    TextData(settings).read(train=True, evaluate=False, predict=False)
+    messages = capsys.readouterr().err
+    assert messages.count(f"warning: {path}: the label 'a,b' consists of the labels 'a', 'b'") == 1
+    assert f": give {remedy} if a row" in messages
 
 
 @pytest.mark.parametrize("class_weights", ["", "balanced"])
