@@ -225,6 +225,24 @@ with startup.quick_imports("json.absent"):
   assert output == "False False True\nTrue True False\nTrue False"
 
 
+@pytest.mark.parametrize(
+  "code",
+  [
+    "from albert.weights.arrays import open_bundle\nopen_bundle('tests/golden/absent', '--init_checkpoint')",
+    "from albert.weights.checkpoints import write_bundle\nwrite_bundle(sys.argv[0] + '/absent/model.ckpt', {})",
+    "from albert.export.checkpoint import _try_form\n_try_form(types.SimpleNamespace(heads=()), 'classifier', {})",
+  ],
+)
+def test_weights_are_opened_without_the_messages_of_tensorflow(code: str, tmp_path: Path) -> None:
+  run = f"""
+import contextlib, sys, types
+with contextlib.suppress(Exception):
+  exec({code!r})
+"""
+  _, modules = run_after_startup(run, tmp_path)
+  assert "tensorflow" in modules
+
+
 def test_what_an_import_prints_before_it_aborts_is_shown() -> None:
   code = """
 import os

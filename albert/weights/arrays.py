@@ -20,6 +20,7 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.runs import output_files
+from albert.startup import without_import_messages
 
 SAFETENSORS_FILE = "model.safetensors"
 SAFETENSORS_INDEX_FILE = SAFETENSORS_FILE + ".index.json"
@@ -98,7 +99,8 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   Raises:
     UserError: the files are missing or damaged.
   """
-  import tensorflow as tf  # takes seconds, so `find_weights` reports missing files before it is imported
+  with without_import_messages():
+    import tensorflow as tf  # takes seconds, so `find_weights` reports missing files before it is imported
 
   try:
     with files.tensorflow_path(prefix) as path:
