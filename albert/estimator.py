@@ -268,6 +268,8 @@ class Estimator:
       RunError: a loss or a weight is not finite, or another process was lost.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
+    if callable(callbacks) or not all(map(callable, callbacks)):
+      raise UserError("callbacks: give a list of functions of (step, metrics); Keras' callbacks are not supported")
     with self._action():
       self._train(callbacks)
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)

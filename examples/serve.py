@@ -25,7 +25,9 @@ for flag, default in others.items():  # docs/serving.md explains them
   parser.add_argument(f"--{flag}", type=type(default), default=default)
 flags = parser.parse_args()
 versions = [path for path in (flags.model.resolve(), *flags.model.resolve().glob("*")) if path.name.isdigit()]
-version = max(versions, key=lambda folder: int(folder.name), default=None) or parser.error(f"no model in {flags.model}")
+version = max(versions, key=lambda folder: int(folder.name), default=None) or parser.error(
+  f"no model in {flags.model}: give a directory that albert.export wrote, such as models/NAME"
+)
 model = tf.saved_model.load(str(version))
 app, model_is_free, path = FastAPI(openapi_url=None), asyncio.Lock(), f"/v1/models/{version.parent.name}"
 waiting, request_types = {name: [] for name in model.signatures}, {}  # waiting: instances, futures of their predictions

@@ -16,6 +16,7 @@ import pandas
 import pytest
 import sentencepiece
 import tensorflow as tf
+import tf_keras
 
 from albert import tasks
 from albert.errors import UserError
@@ -88,6 +89,12 @@ def test_an_exception_in_a_callback_ends_the_training(settings: dict[str, Any]) 
   estimator = Estimator(classification(), **settings)
   with pytest.raises(ZeroDivisionError):
     estimator.train(callbacks=[lambda step, metrics: 1 // (step - 2)])
+
+
+@pytest.mark.parametrize("callbacks", [print, [tf_keras.callbacks.EarlyStopping()]])
+def test_callbacks_that_are_not_a_list_of_functions_are_refused(callbacks: Any, settings: dict[str, Any]) -> None:
+  with pytest.raises(UserError, match="list of functions"):
+    Estimator(classification(), **settings).train(callbacks=callbacks)
 
 
 def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> str:

@@ -112,7 +112,7 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   if name in ("", _NO_RECIPE):
     return Recipe(name)
   path = name
-  if not files.exists(path):
+  if not files.exists(path) or files.is_dir(path):  # a directory may be the output_dir of a run
     path = os.path.join(configs_directory(), f"{name.removeprefix(f'{_FOLDER}/').removesuffix('.json')}.json")
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")

@@ -136,7 +136,7 @@ class FinetuningData(abc.ABC):
     if not config.spm_model_file:
       raise UserError(
         "--spm_model_file is missing, and there is no vocabulary such as spiece.model in --output_dir or beside "
-        "--init_checkpoint: give the vocabulary that the weights were trained with"
+        "--init_checkpoint: give --init_checkpoint, or the vocabulary that the weights were trained with"
       )
     if not fits_model(self.tokenizer.vocab_size, model_config.vocab_size):
       raise UserError(

@@ -9,7 +9,7 @@ import pytest
 
 from albert.config.base import from_dict
 from albert.config.model import ModelConfig, named_model
-from albert.config.recipes import config_names
+from albert.config.recipes import config_names, read_recipe
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.tasks import registry
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages, read_stages
@@ -43,6 +43,12 @@ def test_a_recipe_is_valid_in_every_section(path: Path):
     assert read_stages(from_dict(PretrainingConfig, data, source=path.name), model_config)
   from_dict(registered_task.config_class, data, source=path.name)
   assert optimizer.num_warmup_steps < train.num_train_steps
+
+
+def test_a_directory_with_the_name_of_a_recipe_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  (tmp_path / "race").mkdir()
+  monkeypatch.chdir(tmp_path)
+  assert read_recipe("race", "race").sections["task"] == "race"
 
 
 def test_the_papers_pretraining_recipe_has_the_papers_numbers():

@@ -311,7 +311,9 @@ def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
   command = [sys.executable, str(SERVER), f"--model={tmp_path}"]
   result = subprocess.run(command, capture_output=True, text=True, check=False)
   assert result.returncode == 2
-  assert result.stderr.splitlines()[-1].endswith(f"error: no model in {tmp_path}")
+  assert result.stderr.splitlines()[-1].endswith(
+    f"error: no model in {tmp_path}: give a directory that albert.export wrote, such as models/NAME"
+  )
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, sp
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"spm_model_file": ""}, "--spm_model_file is missing"),
+    ({"spm_model_file": ""}, "--spm_model_file is missing.*: give --init_checkpoint, or the vocabulary"),
     ({"max_seq_length": 33}, "--max_seq_length=33: the model has 32 positions"),
     ({"model": dataclasses.replace(MODEL, vocab_size=60)}, "has 61 pieces, the model has vocab_size 60"),
   ],
