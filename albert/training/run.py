@@ -121,7 +121,7 @@ def train_run(
           with strategy.scope():
             trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale)
         if stage.num_stages > 1:
-          log(stage.describe())
+          log(stage.describe(task.model_config.num_hidden_layers))
         with explain_reading_errors(stage.data):
           # The batches of the steps that were done before resuming are skipped.
           data = distribute_training_batches(strategy, stage.train, stage.data, trainer.step - stage.first_step)

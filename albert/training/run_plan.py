@@ -20,7 +20,6 @@ from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
 from albert.io.progress import log
-from albert.io.text import counted
 from albert.tasks.base import TrainingStage
 from albert.training import distribution
 
@@ -97,12 +96,17 @@ class StagePlan:
       **self.settings,
     }
 
-  def describe(self) -> str:
-    """Returns a line for the log: the steps of the stage, and the settings in which stages may differ."""
+  def describe(self, num_layers: int) -> str:
+    """Returns a line for the log: the steps of the stage, and the settings in which stages may differ.
+
+    Args:
+      num_layers: number of layers of the whole model.
+    """
     model, settings = self.model_config, self.settings
+    is_shallow = model.num_hidden_layers < num_layers
     phrases = [
       f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",
-      counted(model.num_hidden_layers, "layer"),
+      f"{model.num_hidden_layers} of {num_layers} layers{' (evaluations use all, so they look bad)' * is_shallow}",
       f"batches of {self.train.train_batch_size}",
     ]
     if "max_seq_length" in settings:
