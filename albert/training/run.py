@@ -387,7 +387,7 @@ def _log_end(task: Task, plan: TrainingPlan, time_limit: TimeLimit | None, step:
       note += ", before the end of the warm-up, so that the learning rate never decayed"
   elif step < plan.train.num_train_steps:
     note = f", stopped early ({task.best_metric} did not improve)"
-  log(f"trained {step} steps{note}{f'; curves in {picture}' if picture else ''}")
+  log(f"trained {counted(step, 'step')}{note}{f'; curves in {picture}' if picture else ''}")
 
 
 @dataclasses.dataclass(frozen=True)
