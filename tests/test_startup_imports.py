@@ -44,7 +44,7 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--output_dir={texts}/new"], "{texts}/new: cannot be made, since {texts} is not a directory"),
   ([*PRETRAINING, "--input_file=absent*"], "--input_file: 'absent*' matches no file"),
   ([*PRETRAINING, "--input_file="], "--do_train needs --input_file"),
-  ([*PRETRAINING, "--do_eval"], "evaluation needs --eval_input_file"),
+  ([*PRETRAINING, "--do_eval"], "evaluation needs held-out documents"),
   ([*PRETRAINING, "--do_predict", "--predict_file=absent"], "--do_predict needs --predict_file"),
   ([*PRETRAINING, "--spm_model_file=absent"], "absent: cannot read it (No such file or directory)"),
   ([*PRETRAINING, "--albert_config_file=absent"], "absent: no such file"),
