@@ -12,7 +12,6 @@ from albert.errors import UserError
 _NUM_SPECIAL_TOKENS = 3
 # In windows of fewer tokens, the default lengths are shares of the window.
 _SHORT = 128
-_OR_QUARTER = f"or a quarter of a max_seq_length below {_SHORT}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,10 +31,14 @@ class SquadConfig(FinetuningConfig):
   )
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
   max_query_length: int = option(
-    0, f"maximum tokens of a question; a longer one is truncated; 0: 64, {_OR_QUARTER}", minimum=0
+    0,
+    "maximum tokens of a question; a longer one is truncated; 0: 64, or a quarter of a max_seq_length below 128",
+    minimum=0,
   )
   doc_stride: int = option(
-    0, f"tokens between the starts of two successive windows of a long paragraph; 0: 128, {_OR_QUARTER}", minimum=0
+    0,
+    "tokens between the starts of two windows of a long paragraph; 0: 128, or a quarter of a max_seq_length below 128",
+    minimum=0,
   )
   max_answer_length: int = option(
     0, "maximum tokens of a predicted answer; 0: 30", minimum=0, affects_training=False, group=EVALUATION
