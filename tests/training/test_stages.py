@@ -262,10 +262,8 @@ def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
   # 3 steps with batches of 4 from 40 examples are 0.3 epochs. With batches from 80 examples, 3 steps of 8 are 0.3 and
   # 2 steps of 16 are 0.4.
   assert "training on 3 stages: 8 steps (1 epoch) from random weights; " in uninterrupted.log
-  assert (
-    "stage 1 of 3: steps 1 to 3, 1 layer, batches of 4, sequences of 12 tokens, 40 examples in 2 shards (0.30 epochs)"
-    in uninterrupted.log
-  )
+  stage = "stage 1 of 3: steps 1 to 3, 1 of 3 layers (evaluations use all, so they look bad), batches of 4, "
+  assert f"{stage}sequences of 12 tokens, 40 examples in 2 shards (0.30 epochs)" in uninterrupted.log
   lines = read_metrics(str(uninterrupted.directory))
   assert [line["stage"] for line in lines] == [1, 1, 1, 2, 2, 2, 3, 3]
   # Two steps of warm-up to 0.01, and then a linear decay to 0.
