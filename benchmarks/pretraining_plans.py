@@ -9,7 +9,6 @@ length, the precision and the chips; otherwise the estimates for its possible re
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -106,8 +105,7 @@ SIZES = (*_BASE, *_LARGE, "albert_xlarge", *_XXLARGE)
 
 def sequence_flops(model: str, length: int) -> float:
   """Returns the operations of a sequence of the training step."""
-  predictions = math.ceil(0.15 * length)
-  return costs.step_flops(MODELS[model], batch_size=1, seq_length=length, predictions=predictions)
+  return costs.step_flops(MODELS[model], batch_size=1, seq_length=length, predictions=None)
 
 
 def estimate(model: str, length: int, chip: str, precision: str) -> float:

@@ -9,7 +9,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import dataclasses
-import math
 import os
 import sys
 
@@ -142,8 +141,7 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   scale, total_hours, hours_of_variants = plan.scale, 0.0, dict[str, float]()
   lines = [f"{plan.name}: {plan.experiment.title}"]
   lines.append("variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours")
-  # Without a limit, 15% of the tokens are masked.
-  num_predictions = plan.inputs.max_predictions_per_seq or math.ceil(scale.max_seq_length * 15 / 100)
+  num_predictions = plan.inputs.max_predictions_per_seq or None
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
     batch_size, num_steps = train["train_batch_size"], train["num_train_steps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ def num_model_parameters(config: ModelConfig) -> int:
   return num_parameters(encoder_shapes(config))
 
 
-def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predictions: int) -> float:
+def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predictions: int | None) -> float:
   """Returns the number of floating-point operations of a pretraining step.
 
   Only matrix products are counted. The backward pass takes twice as many operations as the forward pass.
@@ -90,8 +91,9 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
     config: sizes of the model.
     batch_size: sequences per step.
     seq_length: tokens per sequence.
-    predictions: masked tokens per sequence.
+    predictions: masked tokens per sequence; None for 15% of the tokens.
   """
+  predictions = math.ceil(seq_length * 15 / 100) if predictions is None else predictions
   hidden, embedding = config.hidden_size, config.embedding_size
   # Multiplications per token in a block: attention's four matrices, the feed-forward layer, and the attention scores
   # with the weighted sum of the values.

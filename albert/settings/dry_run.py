@@ -29,7 +29,6 @@ from albert.weights.names import encoder_shapes, num_parameters
 _MOST_PASSES = 40
 # Gradient checkpointing computes the forward pass twice, which is a third of a step.
 _RECOMPUTATION = 4 / 3
-_MASKED_SHARE = 0.15  # of the tokens, unless --max_predictions_per_seq is given
 
 
 def print_plan(resolved: ResolvedSettings) -> None:
@@ -144,7 +143,7 @@ def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, c
     elif passes < 1:
       one_pass = math.ceil(examples_per_pass / batch)
       lines.append(f"warning: a part of the text is not used: --num_train_steps={one_pass} sees all of it once")
-  predictions = data.max_predictions_per_seq or math.ceil(_MASKED_SHARE * length)
+  predictions = data.max_predictions_per_seq or None
   flops = costs.step_flops(resolved.model_config, batch_size=batch, seq_length=length, predictions=predictions)
   return [*lines, *_describe_time(resolved, cores, steps, flops), _describe_learning_rate(resolved)]
 
