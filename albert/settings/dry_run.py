@@ -23,7 +23,6 @@ from albert.tasks.finetuning import FinetuningData
 from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import TRAIN
-from albert.weights.names import encoder_shapes, num_parameters
 
 # A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
 _MOST_PASSES = 40
@@ -70,7 +69,7 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     data: what `read_inputs` returned; None if nothing was read.
   """
   config, model = resolved.config, resolved.model_config
-  parameters = num_parameters(encoder_shapes(model))
+  parameters = costs.num_model_parameters(model)
   lines = [
     f"model: {parameters:,} parameters in the encoder; {model.num_hidden_layers} layers, hidden_size "
     f"{model.hidden_size}, vocab_size {model.vocab_size}"

@@ -22,7 +22,6 @@ from albert.errors import UserError
 from albert.io import files
 from albert.settings import costs
 from albert.tasks.registry import TrainingStep
-from albert.weights.names import encoder_shapes, num_parameters
 
 TABLE_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tpu_memory.json")
 _GIB = 1 << 30
@@ -189,7 +188,7 @@ class MemoryCheck:
 
   def __init__(self, table: MemoryTable, cores: Slice, step: TrainingStep, model: ModelConfig):
     self._table, self._cores, self._step, self._model = table, cores, step, model
-    self._model_name, self._num_parameters = _model_name(model), num_parameters(encoder_shapes(model))
+    self._model_name, self._num_parameters = _model_name(model), costs.num_model_parameters(model)
     self._gib = f"{cores.limit / _GIB:.1f} GiB"
 
   def describe(self, train: TrainConfig) -> str:
