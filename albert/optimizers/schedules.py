@@ -119,9 +119,6 @@ class TimeLimit:
       after a start, which builds the graph.
     warmup_steps: updates with a rising learning rate. The number of steps is decided after them.
     max_steps: the run ends at this step at the latest.
-
-  Attributes:
-    warmup_steps: see above.
   """
 
   def __init__(self, max_seconds: float, *, warmup_steps: int, max_steps: int):
