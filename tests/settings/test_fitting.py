@@ -103,25 +103,22 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   [
     ({"recipe": "pretraining_small"}, 600),
     ({"recipe": "pretraining_small", "max_position_embeddings": 512}, 512),
-    ({"recipe": "pretraining_small", "input_file": "short"}, SEQ_LENGTH),
+    ({"recipe": "pretraining_small", "input_file": "short/*"}, SEQ_LENGTH),
     ({"recipe": "pretraining_small", "input_file": "", "max_seq_length": 64}, 64),
-    ({"recipe": "pretraining_small", "stages": [{"until": 0.5, "input_file": "short"}, {"until": 1}]}, 600),
-    ({"recipe": "pretraining_small", "stages": [{"until": 0.5}, {"until": 1, "input_file": "short"}]}, 600),
+    ({"recipe": "pretraining_small", "stages": '[{"until": 0.5, "input_file": "short/*"}, {"until": 1}]'}, 600),
+    ({"recipe": "pretraining_small", "stages": '[{"until": 0.5}, {"until": 1, "input_file": "short/*"}]'}, 600),
     ({"model": "albert_tiny"}, 600),  # a named model has 512 positions, and more only for longer sequences
-    ({"model": "albert_tiny", "input_file": "short"}, 512),
-    ({"recipe": "pretraining_albert", "input_file": "short"}, 512),
+    ({"model": "albert_tiny", "input_file": "short/*"}, 512),
+    ({"recipe": "pretraining_albert", "input_file": "short/*"}, 512),
   ],
 )
-def test_a_new_model_has_the_positions_of_the_shards(tmp_path: Path, flags: dict[str, Any], positions: int) -> None:
-  (long_shard,) = write_shards(tmp_path / "long", [3], length=600)
-  (short_shard,) = write_shards(tmp_path / "short", [3])
-  text = (
-    json.dumps({"input_file": "long", **flags})
-    .replace('"long"', f'"{long_shard}"')
-    .replace('"short"', f'"{short_shard}"')
-  )
-  values = {name: json.dumps(value) if name == "stages" else value for name, value in json.loads(text).items()}
-  resolved = resolve_settings("pretraining", {"output_dir": str(tmp_path / "run"), "do_train": True, **values})
+def test_a_new_model_has_the_positions_of_the_shards(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], positions: int
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  write_shards(Path("long"), [3], length=600)
+  write_shards(Path("short"), [3])
+  resolved = resolve_settings("pretraining", {"output_dir": "run", "do_train": True, "input_file": "long/*", **flags})
   assert resolved.model_config.max_position_embeddings == positions
   note = f"max_position_embeddings is {positions}, the length of the sequences in the shards"
   assert (note in resolved.notes) == ("max_position_embeddings" not in flags and positions != 512)
