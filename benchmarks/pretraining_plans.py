@@ -24,13 +24,13 @@ _ISSUES = "google-research/albert, issue"
 
 
 class Report(NamedTuple):
-  """A reported speed. Models, lengths, chips and precisions have several values where the report does not say.
+  """A reported speed, with all models, lengths, chips and precisions that it may refer to.
 
   Attributes:
     text: what was reported.
     source: where.
     sequences_per_second: the speed.
-    models, lengths, chips, precisions: what the report may mean.
+    models, lengths, chips, precisions: one value if the report states it; else all that are possible.
   """
 
   text: str
@@ -83,9 +83,9 @@ REPORTS = (
     _TPU,
   ),
 )
-# Reports that do not count although each of their parts has one reading here, and the reason.
+# Reports that do not count although they state everything -> the reason.
 _NOT_COUNTED = {"10,000 steps of 512 in 1.15 hours": "more than twice the peak of a v3-8"}
-# Speed relative to BERT-large in the paper (ALBERT, table 2), in which each model had its own number of TPUs.
+# Speed relative to BERT-large on the same number of TPUs (ALBERT, table 2 and section 4.3).
 PAPER_SPEEDS = {
   "albert_base": 5.6,
   "albert_large": 1.7,
