@@ -176,7 +176,7 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
 
 
 def _check_variant(location: str, variant: Variant, earlier_names: Sequence[str]) -> None:
-  """Raises UserError if a variant has the name of an earlier one, or needs a variant or model that there is not."""
+  """Raises UserError if an earlier variant has the same name, or if the model or variant that it needs is unknown."""
   if variant.name in earlier_names:
     raise UserError(f"{location}: another variant has this name: give each variant a different name")
   for key in ("starts_from", "same_time_as"):

@@ -18,8 +18,8 @@ _EFFICIENCY = 0.5
 # Number of rows and of columns of the matrices whose product is timed.
 _MATRIX_SIZE = 1024
 _NUM_MEASUREMENTS = 5
-# A model or a length may reach this factor more or less than the fraction of SPEEDS. On one H100 this project's step
-# reached 29% to 58% of the peak for five models and lengths (benchmarks/results/gpu_step_2026-11-26.md).
+# For some models and lengths, the speed is higher or lower than that of SPEEDS by up to this factor. On one H100 this
+# project's step reached 29% to 58% of the peak for five of them (benchmarks/results/gpu_step_2026-11-26.md).
 SPEED_RANGE = 1.6
 CPU = "cpu"  # the kind of chip that stands for the processors of this machine
 

@@ -130,7 +130,7 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     if vocabulary and not (weights and vocabulary.size == model_config.vocab_size):
       model_config = dataclasses.replace(model_config, vocab_size=vocabulary.size)
       notes.append(f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}")
-  # A default max_seq_length is at most the number of positions. Other lengths follow it.
+  # If max_seq_length is not given, it is at most the number of positions. The lengths that depend on it shrink with it.
   if isinstance(data_config, FinetuningConfig) and not settings.existing_run:
     default, positions = data_config.max_seq_length, model_config.max_position_embeddings
     if default > positions and "max_seq_length" not in settings.flags:

@@ -80,7 +80,7 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   Returns:
     The run; if there are several, the one with the smallest seed; None if there is none.
   Raises:
-    UserError: --num_runs is given, but output_dir is that of a single run, which the best of the runs would hide.
+    UserError: --num_runs is greater than 1, but output_dir already holds a single run.
   """
   if not output_dir:
     return None

@@ -30,7 +30,7 @@ _BYTES_PER_GRADIENT = 4
 _BYTES_PER_PARAMETER = 16
 # On an H100 and an H200, activations took 1.4 to 2.0 times the estimate for TPUs.
 _GPU_ACTIVATIONS = 2
-_FREE_GPU_GIB = 1  # is left for CUDA and the allocator
+_FREE_GPU_GIB = 1  # left free for CUDA and the allocator
 # Kind of a TPU in gcloud's --accelerator-type -> its key in MemoryTable.chips, where the two differ.
 _ACCELERATOR_TYPES = {"v5litepod": "v5e"}
 
@@ -95,7 +95,7 @@ def read_table(path: str = TABLE_FILE) -> MemoryTable:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-  """The cores of a TPU, or GPUs.
+  """The cores of a TPU, the GPUs, or this machine's processors.
 
   Attributes:
     name: as the user gave it, such as "v4-32".
@@ -118,7 +118,7 @@ class Slice:
 def parse_slice(name: str, table: MemoryTable) -> Slice:
   """Parses --chip: a kind, such as "v3", or a kind and a size, such as "v3-512", "v5litepod-8" or "v100-4".
 
-  Without a size, a TPU is one of one host: v2-8, v3-8, v4-8, v5e-8, v5p-8 or v6e-8. Of others it is one: v100-1.
+  Without a size, a kind of TPU means one host (v2-8, v3-8, v4-8, v5e-8, v5p-8 or v6e-8), and a kind of GPU one GPU.
 
   Raises:
     UserError: there is no such kind or size.
@@ -181,7 +181,7 @@ class MemoryCheck:
 
   Args:
     table: the table.
-    cores: the TPU.
+    cores: the TPU or GPUs.
     step: the kind of the step and the length of its sequences.
     model: the model.
   """
@@ -192,7 +192,7 @@ class MemoryCheck:
     self._gib = f"{cores.limit / _GIB:.1f} GiB"
 
   def describe(self, train: TrainConfig) -> str:
-    """Returns a line that says how well a step fits, or that this is not known.
+    """Returns lines that say how well a step fits, or that this is not known.
 
     Args:
       train: the batch size, the number of accumulation steps, and whether the step uses gradient checkpointing.

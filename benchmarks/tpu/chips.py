@@ -12,8 +12,8 @@ NUM_CORES = 8
 class Chip:
   """The specification of a TPU, for one core. TensorFlow calls a core a replica.
 
-  A chip of v3 has two cores. A chip of v4 or v5p has two as well, but programs see both as one ("megacore"). A chip of
-  v5e or v6e has one.
+  A chip of v2 or v3 has two cores. A chip of v4 or v5p has two as well, but programs see both as one ("megacore"). A
+  chip of v5e or v6e has one.
 
   Attributes:
     topologies: number of cores -> libtpu's name of a topology with that many.
