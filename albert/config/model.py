@@ -85,7 +85,7 @@ class ModelConfig(Config):
       )
 
   def to_dict(self) -> dict[str, Any]:
-    """See Config. The original's albert_config.json has no layer_norm_eps, so it is there only if it differs."""
+    """See Config. The original's albert_config.json has no layer_norm_eps, so it is written only if it differs."""
     values = super().to_dict()
     if self.layer_norm_eps == LAYER_NORM_EPSILON:
       del values["layer_norm_eps"]

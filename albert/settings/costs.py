@@ -44,7 +44,7 @@ class Speed(NamedTuple):
 
 
 # The fractions are geometric means of what was published or measured for BERT-large, or for the models of
-# gpu_step_2026-11-26.md. No speed of ALBERT on a chip that this project has not used went into them.
+# gpu_step_2026-11-26.md. No speed of ALBERT that others reported went into them.
 _LAMB = "BERT-large on 16 to 1,024 chips of v3, arXiv:1904.00962"
 _LIKE_V3 = "assumed to be as on v3"
 _NVIDIA = "BERT-large in NVIDIA's DeepLearningExamples, TensorFlow"

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-# Colors of a terminal, and what the rest of a line that begins anew, such as a progress bar, overwrites.
+# Terminal colors, and text that a carriage return overwrites, such as the earlier states of a progress bar.
 _CONTROL = re.compile(r"\x1b\[[\d;]*m|[^\n]*\r(?!\n)")
 
 
