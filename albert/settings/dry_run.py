@@ -44,10 +44,10 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if cores:
     costs.resolve_speed(config.chip, cores.chip, config.train.precision)
   if not isinstance(data_config, PretrainingConfig):
-    given = {"hours": config.hours is not None, "price_per_hour": config.price_per_hour is not None}
-    for name, is_given in {**given, "chip=cpu": cores and cores.chip == costs.CPU}.items():
-      if is_given:
-        raise UserError(f"--{name} is for pretraining: leave it out, or use run_pretraining.py")
+    given = [name for name in ("hours", "price_per_hour") if getattr(config, name) is not None]
+    given += ["chip=cpu"] if cores and cores.chip == costs.CPU else []
+    if given:
+      raise UserError(f"--{given[0]} is for pretraining: leave it out, or use run_pretraining.py")
   if config.has_action or not cores:
     data = resolved.read_inputs()
     if not (config.do_train or config.init_checkpoint or resolved.settings.existing_run):
