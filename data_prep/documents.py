@@ -134,7 +134,7 @@ def load_documents(
   max_num_tokens: int,
   selects: Callable[[TextDocument], bool] = lambda document: True,
 ) -> tuple[Documents, Counts]:
-  """Reads and tokenizes the documents of some ranges of text that `selects` selects.
+  """Reads the documents of some ranges of text, and tokenizes those for which `selects` returns True.
 
   Documents with fewer than `min_words` words are dropped. Sentences longer than `max_num_tokens` are cut.
 

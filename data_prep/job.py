@@ -91,7 +91,7 @@ BLOCK_ENDING = ".block"
 
 
 class _ShardRecord(msgspec.Struct):
-  """shard-N.json, which records a finished shard of an unfinished job: the job's `shard_digest`, and the shard."""
+  """shard-N.json, which records a finished shard of an unfinished job: the hash of its settings, and the shard."""
 
   content: str
   shard: ShardInfo
@@ -114,8 +114,8 @@ class Workspace:
   """The hidden directory in output_dir that holds the files of an unfinished job, at `path`.
 
   Its name is a hash of the vocabulary and of the settings that the block files depend on. A job with the same hash can
-  therefore reuse the block files, even if its input files or its number of shards differ. `heldout` is the part of the
-  workspace for held-out documents, and `job` the one that writes them.
+  therefore reuse the block files, even if its input files or its number of shards differ. `parts` are the workspace of
+  the job that writes the held-out documents, if there is one, and this one.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -131,15 +131,11 @@ class Workspace:
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{checksum_of(self._block_settings)[:16]}")
     self.lock = DirectoryLock(job.output_dir, "preparing data")
     self._is_open = False
-    heldout_job = job.of_heldout()
-    self.heldout = Workspace(heldout_job, vocab_sha256) if heldout_job else None
-    if self.heldout:
-      self.heldout.path, self.heldout.lock = files.join(self.path, HELDOUT_FOLDER), self.lock
-
-  @property
-  def parts(self) -> list[Workspace]:
-    """The workspaces of the data sets to write, this one last."""
-    return [self.heldout, self] if self.heldout else [self]
+    self.parts = [self]
+    if heldout_job := job.of_heldout():
+      heldout = Workspace(heldout_job, vocab_sha256)
+      heldout.path, heldout.lock = files.join(self.path, HELDOUT_FOLDER), self.lock
+      self.parts.insert(0, heldout)
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
@@ -152,9 +148,6 @@ class Workspace:
       values["reading"] = self.job.reading.to_dict()
       del values["reading"]["skip_bad_records"]  # it changes no examples
     return {**values, "input_files": [dict(entry) for entry in input_files]}
-
-  def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    return checksum_of(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
@@ -169,7 +162,7 @@ class Workspace:
     return files.read_json(settings_file, remedy=f"remove {path}, or choose another --output_dir")
 
   def check_output_dir(self) -> None:
-    """Raises a UserError if output_dir holds an unfinished job with other settings, or a file of another one."""
+    """Raises a UserError if output_dir holds an unfinished job with other settings, or a file of another job."""
     job = self.job
     for name in files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []:
       if name.startswith(_WORK_PREFIX):
@@ -335,6 +328,6 @@ def resume(job: Job, workspace: Workspace, pool: WorkerPool) -> Manifest | None:
     workspace.lock.acquire()
   workspace.open()
   for part, index, shard in intact:
-    record_shard(part.path, index, shard, part.shard_digest(input_files))
+    record_shard(part.path, index, shard, checksum_of(part.shard_settings(input_files)))
   files.remove(files.join(job.output_dir, MANIFEST_NAME))
   return None

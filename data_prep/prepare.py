@@ -12,9 +12,9 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from albert.data.manifest import HELDOUT_FOLDER, Manifest, ShardInfo
+from albert.data.manifest import HELDOUT_FOLDER, Manifest, checksum_of
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import Progress, log
@@ -71,14 +71,10 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       # ---- documents -> instances -> one file for each block of text, sorted by the random keys of the instances; with
       # --eval_share, first those of the held-out documents
       with _errors_name_originals(text.originals):
-        contents = [_read_part(part, pool, text) for part in workspace.parts]
+        contents = [_read_part(part, pool, text, tokenizer) for part in workspace.parts]
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
-      manifests = []
-      for part, content in zip(workspace.parts, contents, strict=True):
-        word_type = packing.word_dtype(tokenizer.vocab_size).str
-        infos = _write_shards(part, pool, content.blocks, word_type, part.shard_digest(content.input_files))
-        manifests.append(_make_manifest(part, content, tokenizer, text, infos))
+      manifests = [_write_shards(part, pool, *content) for part, content in zip(workspace.parts, contents, strict=True)]
     workspace.lock.check()
     for part, manifest in zip(workspace.parts, manifests, strict=True):
       manifest.save(part.job.output_dir)  # last that of the job: the data set is then complete
@@ -86,19 +82,12 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
     return manifests[-1]
 
 
-class _PartContent(NamedTuple):
-  """The sorted instances of the held-out documents or of the other ones, and the entries of the input files."""
-
-  blocks: list[Block]
-  counts: Counts
-  labels: list[int]  # number of instances with label 0 and with label 1
-  input_files: list[dict[str, Any]]
-
-
-def _read_part(workspace: Workspace, pool: WorkerPool, text: ConvertedText) -> _PartContent:
-  """Makes the instances of the held-out documents or of the other ones."""
+def _read_part(
+  workspace: Workspace, pool: WorkerPool, text: ConvertedText, tokenizer: Tokenizer
+) -> tuple[list[Block], Manifest]:
+  """Makes the instances of the held-out documents or of the others. Returns them, and the manifest without shards."""
   job, metadata = workspace.job, files.stats(text.paths)
-  sorted_blocks = _make_blocks(metadata, job, workspace, pool)
+  sorted_blocks = _make_blocks(metadata, workspace, pool)
   counts = sum((Counts(**block.summary["counts"]) for block in sorted_blocks), Counts())
   labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
   _check_counts(counts, sum(labels), job)
@@ -107,16 +96,9 @@ def _read_part(workspace: Workspace, pool: WorkerPool, text: ConvertedText) -> _
   text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
   # A file that is read directly has no entry of its conversion.
   input_files = [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
-  return _PartContent(sorted_blocks, counts, labels, input_files)
-
-
-def _make_manifest(
-  workspace: Workspace, content: _PartContent, tokenizer: Tokenizer, text: ConvertedText, infos: list[ShardInfo]
-) -> Manifest:
-  counts = content.counts
-  return Manifest(
+  return sorted_blocks, Manifest(
     kind=KIND,
-    settings=workspace.shard_settings(content.input_files),
+    settings=workspace.shard_settings(input_files),
     vocab_sha256=tokenizer.sha256,
     vocab_size=tokenizer.vocab_size,
     vocab_kind=tokenizer.vocabulary.kind,
@@ -125,10 +107,9 @@ def _make_manifest(
     num_dropped_documents=counts.dropped,
     num_cut_documents=counts.cut,
     num_unknown_tokens=counts.unknown,
-    reading=None if workspace.job.is_read_directly else text.report.to_dict(),
-    label_counts={str(label): number for label, number in enumerate(content.labels)},
-    heldout=HELDOUT_FOLDER if workspace.heldout else None,
-    shards=tuple(infos),
+    reading=None if job.is_read_directly else text.report.to_dict(),
+    label_counts={str(label): number for label, number in enumerate(labels)},
+    heldout=HELDOUT_FOLDER if job.of_heldout() else None,
   )
 
 
@@ -186,9 +167,9 @@ def _errors_name_originals(originals: Mapping[str, str]) -> Iterator[None]:
 # ---- blocks --------------------------------------------------------------------------------------------
 
 
-def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Workspace, pool: WorkerPool) -> list[Block]:
+def _make_blocks(text_files: Mapping[str, files.Stat], workspace: Workspace, pool: WorkerPool) -> list[Block]:
   """Writes the sorted instances of all blocks, in the order of the text. Valid files of an earlier command are kept."""
-  tasks = list(blocks.plan_blocks(text_files, job.settings, workspace.path))
+  tasks = list(blocks.plan_blocks(text_files, workspace.job.settings, workspace.path))
   num_kept = 0  # units
   with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
     for task, is_made in pool.map(blocks.make_block, tasks):
@@ -230,14 +211,13 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
 # ---- shards --------------------------------------------------------------------------------------------
 
 
-def _write_shards(
-  workspace: Workspace, pool: WorkerPool, all_blocks: Sequence[Block], word_type: str, digest: str
-) -> list[ShardInfo]:
-  """Writes the shards, and returns their entries for the manifest.
+def _write_shards(workspace: Workspace, pool: WorkerPool, all_blocks: Sequence[Block], manifest: Manifest) -> Manifest:
+  """Writes the shards, and returns the manifest with their entries.
 
-  Intact shards of an earlier command with the same digest, a hash of everything that the shards depend on, are kept.
+  Intact shards of an earlier command with the same settings, which are all that the shards depend on, are kept.
   """
-  job = workspace.job
+  job, word_type = workspace.job, packing.word_dtype(manifest.vocab_size).str
+  digest = checksum_of(manifest.settings)
   finished = files.in_threads(lambda index: workspace.find_finished_shard(index, digest), range(job.num_shards))
   infos = {index: info for index, info in enumerate(finished) if info is not None}
   if infos:
@@ -260,4 +240,4 @@ def _write_shards(
         f"{path} is missing or does not have its {info.bytes} bytes: no manifest was written; run the same command "
         "again, and see that all workers share this directory"
       )
-  return [infos[index] for index in range(job.num_shards)]
+  return dataclasses.replace(manifest, shards=tuple(infos[index] for index in range(job.num_shards)))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep.create_pretraining_data import prepare
 from tests.conftest import english_like_documents
-from tests.data_prep.runners.jobs import contents, make_job, make_units_small
+from tests.data_prep.runners.jobs import make_job, make_units_small, output_of_small_units
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +32,4 @@ def uninterrupted_output(
   tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str
 ) -> dict[str, bytes]:
   """The output files of an uninterrupted job on `small_files`: {name: content}."""
-  directory = tmp_path_factory.mktemp("uninterrupted")
-  with pytest.MonkeyPatch.context() as patch:
-    make_units_small(patch)
-    prepare(make_job(small_files, spm_model, directory))
-  return contents(directory)
+  return output_of_small_units(make_job(small_files, spm_model, tmp_path_factory.mktemp("uninterrupted")))

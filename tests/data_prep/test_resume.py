@@ -24,7 +24,7 @@ from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, make_units_small
+from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, output_of_small_units
 
 WITH_HELDOUT = dataclasses.replace(SETTINGS, eval_share=0.1)
 
@@ -45,6 +45,15 @@ def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, 
     return function(*arguments, **options)
 
   patch.setattr(module, function_name, call_or_stop)
+
+
+def stop_job(monkeypatch: pytest.MonkeyPatch, job: Job, kind: str, num_complete: int) -> None:
+  """Starts a job, and stops it after this number of files of a kind, "block" or "shard"."""
+  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "RecordWriter")
+  with monkeypatch.context() as patch:
+    stop_at_call(patch, module, function_name, num_complete)
+    with pytest.raises(_StopError):
+      prepare(job)
 
 
 def get_shard_times(directory: Path) -> dict[Path, int]:
@@ -70,11 +79,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   kind, num_complete = stop_after
-  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "RecordWriter")
-  with monkeypatch.context() as patch:
-    stop_at_call(patch, module, function_name, num_complete)
-    with pytest.raises(_StopError):
-      prepare(job)
+  stop_job(monkeypatch, job, kind, num_complete)
   assert not (tmp_path / "out" / "manifest.json").exists()
   times_of_complete_shards = get_shard_times(tmp_path / "out")
   assert len(times_of_complete_shards) == (num_complete if kind == "shard" else 0)
@@ -92,10 +97,7 @@ def output_with_heldout(
   tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str
 ) -> dict[str, bytes]:
   directory = tmp_path_factory.mktemp("heldout")
-  with pytest.MonkeyPatch.context() as patch:
-    make_units_small(patch)
-    prepare(make_job(small_files, spm_model, directory, settings=WITH_HELDOUT, num_processes=2))
-  return contents(directory)
+  return output_of_small_units(make_job(small_files, spm_model, directory, settings=WITH_HELDOUT, num_processes=2))
 
 
 # The 17 units are read for the held-out documents, and then for the other ones. Held-out documents have one shard.
@@ -109,11 +111,7 @@ def test_a_stopped_job_with_held_out_documents_resumes(
   stop_after: tuple[str, int],
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path, settings=WITH_HELDOUT)
-  module, function_name = (blocks, "make_block") if stop_after[0] == "block" else (shards, "RecordWriter")
-  with monkeypatch.context() as patch:
-    stop_at_call(patch, module, function_name, stop_after[1])
-    with pytest.raises(_StopError):
-      prepare(job)
+  stop_job(monkeypatch, job, *stop_after)
   assert not list(tmp_path.rglob("manifest.json"))
   manifest = prepare(job)
   assert contents(tmp_path) == output_with_heldout
@@ -402,10 +400,7 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
   settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
-  with monkeypatch.context() as patch:
-    stop_at_call(patch, shards, "RecordWriter", 2)
-    with pytest.raises(_StopError):
-      prepare(job)
+  stop_job(monkeypatch, job, "shard", 2)
   changed = Path(inputs[3])
   changed.write_text(changed.read_text()[::-1])
   prepare(job)

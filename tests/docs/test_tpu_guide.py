@@ -37,7 +37,7 @@ def training_commands() -> list[tuple[str, Invocation]]:
 
 
 def lines(block: Block) -> list[str]:
-  """Returns the commands of a block, each of which may have several lines."""
+  """Returns the commands of a block, each on one line, also if it is split with backslashes."""
   return re.sub(r"\\\n", " ", block.text).splitlines()
 
 

@@ -482,9 +482,9 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
 
 
 def find_longest(model_config: ModelConfig, config: PretrainingConfig) -> int:
-  """Finds the number of tokens of the longest sequences to train on, as in the first shards of the run and its stages.
+  """Finds the length of the longest sequences to train on, in the first shard of the run or of each of its stages.
 
-  Returns: the number; `max_seq_length` if no shards are given.
+  Returns: the number of tokens; `max_seq_length` if no shards are given.
   Raises:
     UserError: a shard cannot be read, or the stages are not possible.
   """

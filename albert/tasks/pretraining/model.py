@@ -211,7 +211,7 @@ class PretrainingTask(Task):
     return guessing_metrics(dataset.shards.paths, dataset.features, vocab_size, self.sentence_metric, max_records)
 
   def guessing_loss(self) -> float:
-    """Returns the loss of always predicting the shares of the tokens and labels, in the first training records."""
+    """Returns the loss of giving each token and label its share of the first training records as its probability."""
     return self._guess(self.training_data(), _NUM_GUESSED_RECORDS)[GUESSING_LOSS]
 
   def prediction_rows(self, data: TableData) -> Rows:

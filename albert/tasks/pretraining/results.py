@@ -12,7 +12,7 @@ import tf_keras as keras
 from albert.data import schema
 from albert.data.schema import FeatureSpec
 from albert.io import records
-from albert.metrics.classification import GUESSING_LOSS
+from albert.metrics.classification import GUESSING_LOSS, guessing_loss
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ def guessing_metrics(
   sentence_metric: str | None,
   max_records: int | None = None,
 ) -> dict[str, float]:
-  """Computes the accuracies and the loss of guessing. Reads and checks the records.
+  """Computes the accuracies and the loss of a model that ignores its input. Checks each record that it reads.
 
   Args:
     paths: the shards.
@@ -61,7 +61,7 @@ def guessing_metrics(
     sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
     max_records: number of records to read; None for all.
   Returns: masked_lm_baseline_accuracy; SENTENCE_METRIC_baseline_accuracy if there is a sentence objective; and
-    guessing_loss, the loss of always predicting the shares of the masked tokens and of the labels.
+    guessing_loss, the loss of giving each masked token and each label its share as its probability.
   Raises:
     UserError: a record lacks a feature, or a feature has a wrong length or value.
   """
@@ -72,19 +72,15 @@ def guessing_metrics(
     schema.check_record(path, number, record, features)
     example = records.decode_example(record, path)
     masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
-    # Without masks, those of training, which are dynamic, hide any token.
+    # Shards without masks are masked during training, where any token may be hidden.
     ids = masked_ids if masked_ids.size else example["input_ids"][example["input_mask"] > 0]
     token_counts += np.bincount(ids, minlength=vocab_size)
     if sentence_metric:
       label_counts[example["next_sentence_labels"][0]] += 1
   metrics = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
-  metrics[GUESSING_LOSS] = _entropy(token_counts)
+  # The tokens, each once, with their counts as weights.
+  metrics[GUESSING_LOSS] = guessing_loss(np.arange(vocab_size), token_counts)
   if sentence_metric:
     metrics[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
-    metrics[GUESSING_LOSS] += _entropy(label_counts)
+    metrics[GUESSING_LOSS] += guessing_loss(np.arange(2), label_counts)
   return metrics
-
-
-def _entropy(counts: np.ndarray) -> float:
-  shares = counts[counts > 0] / counts.sum()
-  return -float(shares @ np.log(shares))

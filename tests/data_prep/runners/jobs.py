@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.create_pretraining_data import Job
+from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
 from data_prep.units import plan_units
 
@@ -25,6 +25,14 @@ def contents(directory: Path) -> dict[str, bytes]:
   return {
     str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
   }
+
+
+def output_of_small_units(job: Job) -> dict[str, bytes]:
+  """Carries out a job with small units. Returns the files of its output, see `contents`."""
+  with pytest.MonkeyPatch.context() as patch:
+    make_units_small(patch)
+    prepare(job)
+  return contents(Path(job.output_dir))
 
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
