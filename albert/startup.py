@@ -27,8 +27,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
 # is sent again after this many seconds.
 _SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
-# The lines that TensorFlow's C++ code prints while it is imported, before it reads TF_CPP_MIN_LOG_LEVEL, where nothing
-# is wrong; a regular expression of grep.
+# Matches the harmless lines that TensorFlow's C++ code prints during the import, before it reads TF_CPP_MIN_LOG_LEVEL;
+# a regular expression of grep.
 _IMPORT_MESSAGES = (
   "^[IW][0-9]{4} |^E[0-9]{4} .*(Unable to register|already registered)|^WARNING: All log messages before absl"
 )

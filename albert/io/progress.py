@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from albert.startup import NORMAL, QUIET, VERBOSE, verbosity
 
-# Seconds between lines: at first, at most, and the share of the elapsed time, so that the log of a long computation
-# stays short.
+# Seconds between lines: the least, the most, and the share of the elapsed time. The interval grows, so that the log of
+# a long computation stays short.
 _FIRST_INTERVAL, _LONGEST_INTERVAL, _INTERVAL_SHARE = 4.0, 60.0, 1 / 30
 _SECONDS_BEFORE_BAR = 1.0
 # Larger amounts are printed as 12.3k, 12.3M, and so on.
