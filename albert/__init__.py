@@ -18,7 +18,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from albert.startup import without_import_messages
+from albert.startup import quick_imports
 from albert.version import VERSION as __version__
 
 # Enables the oneDNN kernels, which make a training step 1.1 to 1.4 times as fast; TensorFlow enables them by default on
@@ -99,7 +99,7 @@ if not TYPE_CHECKING:  # a type checker reports names that do not exist
     if name not in _PUBLIC:
       raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, name_there = _PUBLIC[name]
-    with without_import_messages():
+    with quick_imports():
       module = importlib.import_module(module_name)
     value = getattr(module, name_there) if name_there else module
     globals()[name] = value

@@ -105,7 +105,7 @@ class Estimator:
     checkpoints: the checkpoints of output_dir.
     results_dir: the directory for metrics and predictions: output_dir, or a temporary one in a worker process that is
       not the chief.
-    has_logged_failure: whether the warning about a run that has not learned was logged; set it to leave the line out.
+    has_logged_failure: whether the warning that the run has not learned was logged; True suppresses it.
 
   Raises:
     UserError: a file is missing or cannot be used, a row of the data cannot be used, there is no such device, or
@@ -295,7 +295,7 @@ class Estimator:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
 
     It writes the metrics to eval_results.json. The task may write further files, such as predictions. A line on stderr
-    names the checkpoint.
+    names the checkpoint, if its weights had to be loaded.
 
     Returns: the metrics by name. With several evaluation sets, the name of the set comes first: `matched_accuracy`.
     Raises:
@@ -317,8 +317,7 @@ class Estimator:
 
   def _log_failure(self, metrics: Mapping[str, float]) -> None:
     """Logs once whether the run has not learned more than guessing."""
-    failure = find_failure(self.results_dir, metrics, self.task.best_loss)
-    if failure and not self.has_logged_failure:
+    if not self.has_logged_failure and (failure := find_failure(self.results_dir, metrics, self.task.best_loss)):
       self.has_logged_failure = True
       log(failure_warning(failure, self.results_dir, self.task, self.config))
 

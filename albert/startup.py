@@ -27,14 +27,16 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
 # is sent again after this many seconds.
 _SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
-# The lines that TensorFlow's C++ code prints while it is imported, before it reads TF_CPP_MIN_LOG_LEVEL, where nothing
-# is wrong; a regular expression of grep.
+# Matches the harmless lines that TensorFlow's C++ code prints during the import, before it reads TF_CPP_MIN_LOG_LEVEL;
+# a regular expression of grep.
 _IMPORT_MESSAGES = (
   "^[IW][0-9]{4} |^E[0-9]{4} .*(Unable to register|already registered)|^WARNING: All log messages before absl"
 )
-# Only one thread filters standard error. It waits at most this long for the end of the filter, which goes on if a
-# process that was started meanwhile keeps its standard error.
-_filter_lock, _SECONDS_FOR_FILTER = threading.Lock(), 2.0
+# Only one thread at a time filters standard error.
+_filter_lock = threading.Lock()
+# Maximum time to wait for the end of the filter. It does not end while a process that was started during the import
+# writes to it.
+_SECONDS_FOR_FILTER = 2.0
 # Keras reads HDF5 files with h5py, pictures with PIL and scipy, and tables with pandas and pyarrow.
 _UNUSED_LIBRARIES = ("h5py", "pandas", "PIL", "pyarrow", "scipy")
 
@@ -106,8 +108,8 @@ def begin() -> None:
 def without_import_messages() -> Iterator[None]:
   """A context in which the import of TensorFlow prints errors only, unless TF_CPP_MIN_LOG_LEVEL asks for more.
 
-  A process of its own filters what is written to descriptor 2, so that the last words of an import that aborts are
-  printed, too.
+  A separate process filters what is written to descriptor 2, so that the last messages of an import that aborts are
+  printed, too. Call `quick_imports`, which uses this context.
   """
   is_wanted = "tensorflow" not in sys.modules and os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3"
   if not is_wanted or sys.__stderr__ is None or not _filter_lock.acquire(blocking=False):
@@ -139,7 +141,8 @@ def without_import_messages() -> Iterator[None]:
 def quick_imports(*unused: str) -> Iterator[None]:
   """A context in which a command imports TensorFlow and the modules that need it, in a third less CPU time.
 
-  If `begin` was not called, it only hides messages of the import; if TensorFlow is imported already, it does nothing.
+  Messages of TensorFlow that are not errors are hidden. Nothing else happens if `begin` was not called, and nothing at
+  all if TensorFlow is imported already.
 
   The garbage collector is off: it would search the growing heap many times, and imports leave no garbage. After the
   context it ignores the objects that the imports have made. TensorFlow and Keras import some libraries for functions

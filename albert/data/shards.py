@@ -13,7 +13,6 @@ import dataclasses
 import fnmatch
 import functools
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from albert.data.manifest import HELDOUT_FOLDER, DataContent, FileContent, Manif
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, records
 from albert.io.files import escape_existing, split_globs, stat_globs
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.text import counted, name_and_others
 from albert.io.workers import Workers
 
@@ -207,10 +206,9 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
       is_gzip_by_path |= dict.fromkeys(new_entries, compress)
   if unlisted_paths:
     unlisted = name_and_others(unlisted_paths[0], len(unlisted_paths) - 1)
-    print(
+    log(
       f"warning: {_manifest_of(unlisted_paths[0])} does not list {unlisted}: leave out what another run of data "
-      "preparation wrote",
-      file=sys.stderr,
+      "preparation wrote"
     )
   return entries, is_gzip_by_path
 
@@ -291,4 +289,4 @@ def _write_cache(path: str, cache: _Cache) -> None:
     files.makedirs(os.path.dirname(path))
     files.write_json(path, {"files": cache, "checksum": checksum_of(cache)})
   except (OSError, UserError, RunError) as error:
-    print(f"warning: {path}: not written ({error}); the shards are counted again at the next start", file=sys.stderr)
+    log(f"warning: {path}: not written ({error}); the shards are counted again at the next start")

@@ -25,7 +25,7 @@ from albert.io import json_text, local_files
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64
-# A name of a model on Hugging Face's hub, with or without its owner. Those with a hyphen are no names of this project.
+# A name of a model on Hugging Face's hub, with or without its owner. It has a hyphen; this project's names have none.
 _HUB_NAME = re.compile(r"(?=.*-)(\w[\w.-]*/)?[\w.-]*bert[\w.-]*", re.IGNORECASE)
 
 Argument = TypeVar("Argument")

@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from albert.startup import NORMAL, QUIET, VERBOSE, verbosity
 
-# Seconds between lines: at first, at most, and the share of the elapsed time, so that the log of a long computation
-# stays short.
+# Seconds between lines: the least, the most, and the share of the elapsed time. The interval grows, so that the log of
+# a long computation stays short.
 _FIRST_INTERVAL, _LONGEST_INTERVAL, _INTERVAL_SHARE = 4.0, 60.0, 1 / 30
 _SECONDS_BEFORE_BAR = 1.0
 # Larger amounts are printed as 12.3k, 12.3M, and so on.
@@ -80,8 +80,6 @@ class Progress:
         self._print_line()
 
   def _print_line(self) -> None:
-    if verbosity() == QUIET:
-      return
     self._has_shown = True
     now = self._last_line_time = time.monotonic()
     elapsed = max(now - self._start_time, 1e-9)
@@ -94,7 +92,7 @@ class Progress:
       remaining = f", {tqdm.format_interval(round((self.total - self.done) / rate))} left"
     line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration}"
     line += f" ({_format_amount(rate)}{self.unit}/s){remaining}{', ' if self.note else ''}{self.note}"
-    print(line, file=sys.stderr, flush=True)
+    log(line)
 
   def close(self) -> None:
     """Shows the final state, if the progress was shown before."""
@@ -134,7 +132,7 @@ def elapsed_time(description: str) -> Iterator[None]:
       return
     start = time.monotonic()
     while not ended.wait(_interval(time.monotonic() - start)):
-      print(f"{description}: {tqdm.format_interval(time.monotonic() - start)}", file=sys.stderr, flush=True)
+      log(f"{description}: {tqdm.format_interval(time.monotonic() - start)}")
 
   thread = threading.Thread(target=show, daemon=True)
   thread.start()

@@ -148,5 +148,4 @@ def _read_examples(directory: str, name: str, num_examples: int) -> ExampleTable
   with files.open_file(path) as file:
     lines = (line.decode("utf-8", errors="replace").replace("\0", "\ufffd") for line in file)
     rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
-  rows = [row for row in rows if row]
   return ExampleTable(name, rows[0] if rows else (), rows[1:])

@@ -184,7 +184,7 @@ def draw_panels(
 
   Args:
     panels: title -> curves.
-    stage_ends: the last step and the mark of each stage of pretraining but the last, see logs.stage_ends.
+    stage_ends: the last step and the label of each stage of pretraining but the last, see logs.stage_ends.
     x_label: what the x axis shows, in whole numbers.
   """
   figure, all_axes = new_panels(len(panels))

@@ -74,7 +74,7 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
 
   Args:
     lines: the lines of metrics.jsonl, in the order of the steps.
-  Returns: (last step, mark) of each stage but the last one; [] if the run is not divided into stages.
+  Returns: (last step, label) of each stage but the last one; [] if the run is not divided into stages.
   """
   return [
     (line["step"], f"end of stage {line[STAGE_KEY]}")
@@ -242,7 +242,7 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def guessed_metric(name: str) -> tuple[str, str]:
-  """Returns the metric that guessing has the value of metric `name` of, and a word for it; ("", "") if it is none."""
+  """Returns ("accuracy", "most frequent") for "majority_accuracy", and ("", "") for metrics of models."""
   end = next((end for end in _GUESSES if name.endswith(end)), "")
   return (name.removesuffix(end) + end.rpartition("_")[2], _GUESSES[end]) if end else ("", "")
 
@@ -251,8 +251,8 @@ def format_evaluation(metrics: Mapping[str, float], *names: str) -> str:
   """Returns the main metrics of an evaluation, for a line on the terminal: "accuracy 0.86 (guessing 0.5)".
 
   Args:
-    metrics: all metrics. Those that guessing has a value of are shown with it.
-    *names: the other metrics that are shown.
+    metrics: all metrics. A metric is shown if they also have its value for guessing.
+    *names: further metrics to show.
   """
   guesses = {guessed_metric(name)[0]: f" (guessing {value:.4g})" for name, value in metrics.items()}
   shown = {name: value for name, value in metrics.items() if name in names or name in guesses}

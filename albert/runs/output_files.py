@@ -161,7 +161,12 @@ def claim_directory(
     # the message of check_training_data about the data is clearer than one about this number.
     _refuse_differences(path, {**training_settings, "stages": recorded["stages"]}, recorded)
     if content is not None:
-      check_training_data(directory, content)
+      if recorded.get("training_data", {}).get("sha256") is None:
+        log(
+          f"warning: {path} has no hashes of the training data, because an earlier version wrote it: it cannot be "
+          "checked that the run began with the same data; the hashes of this command's data are recorded from now on"
+        )
+      check_training_data(directory, recorded, content)
     _refuse_differences(path, training_settings, recorded)
     # Values that this command does not know, such as the vocabulary of shards without a manifest, stay recorded.
     values["data"] = recorded.get("data", {}) | values.get("data", {})
@@ -182,17 +187,10 @@ def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mappin
     )
 
 
-def check_training_data(directory: str, content: DataContent) -> None:
-  """Checks that the run was trained on the same data. Logs a warning if its config has no hash of the data."""
-  path = files.join(directory, CONFIG)
-  recorded_sha256 = read_config(path).get("training_data", {}).get("sha256")
-  if recorded_sha256 is None:
-    log(
-      f"warning: {path} has no hashes of the training data, because an earlier version wrote it: it cannot be checked "
-      "that the run began with the same data; the hashes of this command's data are recorded from now on"
-    )
-    return
-  if recorded_sha256 == content.sha256:
+def check_training_data(directory: str, config: Mapping[str, Any], content: DataContent) -> None:
+  """Checks that the run with this config was trained on the same data. Passes if the config has no hash of the data."""
+  recorded_sha256 = config.get("training_data", {}).get("sha256")
+  if recorded_sha256 in (None, content.sha256):
     return
   difference = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
   with contextlib.suppress(UserError):  # without this list, or if it is damaged, the message has less detail
@@ -200,8 +198,8 @@ def check_training_data(directory: str, content: DataContent) -> None:
     if recorded_content.sha256 == recorded_sha256:
       difference = content.difference(recorded_content)
   raise UserError(
-    f"{path}: this run was trained on other data than this command gives ({difference}): give the same data (folders "
-    "and names may differ) or another --output_dir"
+    f"{files.join(directory, CONFIG)}: this run was trained on other data than this command gives ({difference}): give "
+    "the same data (folders and names may differ) or another --output_dir"
   )
 
 

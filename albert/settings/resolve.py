@@ -75,7 +75,7 @@ class ResolvedSettings:
       if isinstance(data_config, FinetuningConfig):
         self.settings.check_task_settings(data.config.training_settings() | data.checkpoint_settings())
         if config.do_train and (run := self.settings.existing_run):
-          output_files.check_training_data(run.directory, data.content(TRAIN))
+          output_files.check_training_data(run.directory, run.values, data.content(TRAIN))
     if not files.is_remote(config.output_dir):
       output_files.check_writable(config.output_dir)
     return data

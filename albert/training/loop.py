@@ -326,7 +326,7 @@ class Trainer:
     Args:
       batches: an iterator over distributed batches, from the current step on.
       checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run. If
-        the setting is 0, it is saved with a log line before too much would be lost, and at the end of each stage.
+        the setting is 0, Pace decides when.
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       stop: receives the signals. Several stages share one.
@@ -450,10 +450,10 @@ def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: 
 
 
 class Pace:
-  """When a run is logged and saved: at the intervals that flags give, else as the length and the speed of the run say.
+  """Decides when a run is logged and saved: at the intervals of flags, or by the length and the speed of the run.
 
   Args:
-    config: the intervals; 0 for those that no flag gives.
+    config: the intervals; 0 if no flag gives one.
     time_limit: the time limit of the run, if it has one.
   """
 
@@ -465,13 +465,13 @@ class Pace:
     return self._config.num_train_steps if limit is None else limit.planned_steps or limit.warmup_steps
 
   def _intervals(self) -> tuple[int, int]:
-    """Returns the steps between log lines, and between the steps that may be saved, which are log lines by default."""
+    """Returns the steps between log lines, and between possible checkpoints, which are at log lines by default."""
     default = max(1, self._num_steps() // _LOG_LINES)
     log_interval = self._config.log_every_steps or default
     return log_interval, self._config.save_checkpoints_steps or min(log_interval, default)
 
   def next_stop(self, step: int) -> int:
-    """Returns the next step after `step` that may be logged, saved or evaluated, or where the clock is looked at."""
+    """Returns the next step after `step` that may be logged, saved or evaluated, or at which the time is checked."""
     intervals = [*self._intervals(), self._config.eval_every_steps]
     stops = [(step // interval + 1) * interval for interval in intervals if interval]
     return min(stops if self._time_limit is None else [*stops, self._time_limit.next_stop(step)])
@@ -481,9 +481,9 @@ class Pace:
     return step % self._intervals()[0] == 0
 
   def is_save_due(self, step: int, num_unsaved: int, seconds_per_step: float, *, is_end: bool) -> bool:
-    """Whether a checkpoint is saved after `step` updates, `num_unsaved` of them since the last one.
+    """Whether a checkpoint is saved after `step` updates, `num_unsaved` of them since the last checkpoint.
 
-    By default the end of a stage, `is_end`, is saved, since the next stage counts its own unsaved steps.
+    By default, the end of a stage (`is_end`) is saved, because each stage counts its unsaved steps from its start.
     """
     given, interval = self._config.save_checkpoints_steps, self._intervals()[1]
     if is_end and not given:

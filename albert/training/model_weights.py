@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -128,7 +128,7 @@ class ModelWeights:
     model.encoder.recompute_grad = config.train.recompute_grad
     return model
 
-  def load_initial(self) -> Sequence[str]:
+  def load_initial(self) -> list[str]:
     """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint, if given.
 
     Returns: the names of those that are newly initialized.
@@ -140,7 +140,7 @@ class ModelWeights:
       new_weights = self._task.saved_variables(self._build())
       for name, variable in self._task.saved_variables(self.model).items():
         variable.assign(tf.convert_to_tensor(new_weights[name]))
-    newly_initialized: Sequence[str] = list(self.model.named_weights())
+    newly_initialized = list(self.model.named_weights())
     if init_checkpoint:
       newly_initialized = load_initial_weights(self._task, self.model, self._plan.config)
     self._source = init_checkpoint

@@ -524,7 +524,7 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
 
 
 def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig) -> str:
-  """Returns the line for the log about a failure that `find_failure` has found, with what to change, in order.
+  """Returns the line for the log about a failure that `find_failure` has found, with remedies in the order to try.
 
   Args:
     failure: what `find_failure` returned.

@@ -28,7 +28,7 @@ from albert.io.progress import log
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.logs import rank_evaluation
 from albert.runs.output_files import STEP_DIRECTORY
-from albert.startup import without_import_messages
+from albert.startup import quick_imports
 from albert.weights.arrays import open_bundle
 from albert.weights.names import OUTPUT_SCALE
 
@@ -156,7 +156,7 @@ def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> 
     prefix: the path of the files without .index and .data-*.
     tensors: name -> values.
   """
-  with without_import_messages():  # here, because commands that only look for a checkpoint use this module, too
+  with quick_imports():  # here, because commands that only look for a checkpoint use this module, too
     import tensorflow as tf
 
   names = list(tensors)

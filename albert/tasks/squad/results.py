@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgspec
 from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.progress import log
 from albert.metrics import squad
 from albert.tasks.predictions import companion_path, splits_of_all_runs, write_table
 from albert.tasks.splits import DEV, TEST
@@ -140,11 +140,10 @@ def warn_of_unaligned_answers(
   first = ", ".join(f"{row[0]} {row[2]!r}" + (f" as {row[3]!r}" if row[3] else "") for row in rows[:_MAX_NAMED_ANSWERS])
   num_answers = sum(bool(question.answers) for question in questions)
   num_too_long = num_answers - len(label_texts)
-  print(
+  log(
     f"warning: {len(rows)} of {num_answers} answers ({split}) are not whole tokens of a window: "
     f"{len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window and not "
-    f"learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}",
-    file=sys.stderr,
+    f"learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}"
   )
 
 
