@@ -15,8 +15,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import sentencepiece
-
 from albert.errors import UserError
 from albert.io.json_text import decode_object
 from albert.io.protobuf import encode_bytes_field, encode_varint
@@ -140,6 +138,8 @@ def _without_marks(rules: bytes) -> bytes:
     rules: the rules of a SentencePiece model, a NormalizerSpec; empty if there are none.
   Returns: the other rules, in the same form.
   """
+  import sentencepiece  # takes time, and few commands have such a vocabulary
+
   marks = (c for c in map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0))) if unicodedata.category(c)[0] == "M")
   old_rules = sentencepiece.SentencePieceNormalizer(normalizer_spec=rules).Decompile() if rules else ()
   new_rules = {character: text for character, text in old_rules if len(character) == 1}
