@@ -182,9 +182,8 @@ def _form_of_huggingface(file: WeightFile, name: str, overrides: Mapping[str, An
   if form == "classifier":
     problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
     form = {"regression": "regression", "multi_label_classification": "multi_label"}.get(problem, form)
-    settings = {"task_name": CUSTOM, "text_columns": "text"}
+    settings = {"task_name": CUSTOM, "text_columns": "text", "multi_label": form == "multi_label"}
     settings |= {"regression": True} if form == "regression" else {"labels": format_labels(labels)}
-    settings |= {"multi_label": form == "multi_label"}
   if name not in ("", form) or overrides.get("task_name"):
     return name, {}
   if form == "tagging" and not overrides.get("labels"):
