@@ -142,8 +142,7 @@ class CheckpointModel(ExportedModel):
     for name in settings or {}:
       if name not in known:
         raise UserError(f"{name}: not a setting of {form.name}; its settings are {', '.join(known)}")
-    with startup.quick_imports():
-      from albert.export.served_model import text_function  # imports TensorFlow
+    from albert.export.served_model import text_function  # imports TensorFlow, as select_form does
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path
