@@ -1,4 +1,4 @@
-"""Reads the tokenizer.json of a unigram vocabulary, as transformers saves an ALBERT, as a SentencePiece model.
+"""Converts a tokenizer.json with a unigram vocabulary, which transformers saves for ALBERT, to a SentencePiece model.
 
 Its normalizer has any of these steps, in this order: Replace, which makes `` and '' to "; NFKD and StripAccents;
 Lowercase; Precompiled, the rules of a SentencePiece model. `normalize_text` has settings for Replace,
@@ -31,7 +31,7 @@ class UnigramFile(NamedTuple):
   """What a tokenizer.json says.
 
   Attributes:
-    settings: the settings of `normalize_text` that do what its normalizer does before the rules of the model.
+    settings: the settings of `normalize_text` that do what the normalizer does before Precompiled, except StripAccents.
     model: the rest, as a serialized SentencePiece model.
   """
 
