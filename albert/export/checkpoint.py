@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from albert import startup
 from albert.config.base import check_types, from_dict, option_fields
 from albert.config.model import ModelConfig, load_model_config
 from albert.config.run import FinetuningConfig
@@ -17,7 +18,6 @@ from albert.errors import UserError
 from albert.export.registry import FORMS, check_form
 from albert.io import files
 from albert.runs import output_files
-from albert.startup import quick_imports
 from albert.tasks import registry as task_registry
 from albert.tasks.glue.flags import format_labels
 from albert.tasks.glue.specs import CUSTOM
@@ -182,9 +182,8 @@ def _form_of_huggingface(file: WeightFile, name: str, overrides: Mapping[str, An
   if form == "classifier":
     problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
     form = {"regression": "regression", "multi_label_classification": "multi_label"}.get(problem, form)
-    settings = {"task_name": CUSTOM, "text_columns": "text"}
+    settings = {"task_name": CUSTOM, "text_columns": "text", "multi_label": form == "multi_label"}
     settings |= {"regression": True} if form == "regression" else {"labels": format_labels(labels)}
-    settings |= {"multi_label": form == "multi_label"}
   if name not in ("", form) or overrides.get("task_name"):
     return name, {}
   if form == "tagging" and not overrides.get("labels"):
@@ -239,7 +238,7 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
 
 def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm | str:
   """Returns the form `name` of the checkpoint, or the reason why the checkpoint cannot be served in this form."""
-  with quick_imports():
+  with startup.quick_imports():
     model_class: type[ServedModel] = pkgutil.resolve_name(FORMS[name].class_path)  # imports TensorFlow
   if model_class.head and model_class.head not in checkpoint.heads:
     held_heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"

@@ -6,7 +6,6 @@ logits are computed in float32.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -31,32 +30,27 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-@functools.cache
-def _layer_norm(epsilon: float) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
-  """Returns layer normalization of x float32 [..., size]; a gradient in closed form takes fewer passes over memory."""
+def _layer_norm(
+  x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
+  """Layer normalization of x float32 [..., size]. The gradient in closed form takes fewer passes over memory."""
 
   def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(values, axis=-1, keepdims=True)
 
-  @tf.custom_gradient
-  def normalize(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-  ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
-    centered = x - mean(x)
-    inverse_stddev = tf.math.rsqrt(mean(tf.square(centered)) + epsilon)
-    normalized = centered * inverse_stddev
+  centered = x - mean(x)
+  inverse_stddev = tf.math.rsqrt(mean(tf.square(centered)) + epsilon)
+  normalized = centered * inverse_stddev
 
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-      scaled = upstream * gamma
-      wrt_x = inverse_stddev * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
-      all_axes_but_last = list(range(x.shape.rank - 1))
-      wrt_gamma = tf.reduce_sum(upstream * normalized, axis=all_axes_but_last)
-      wrt_beta = tf.reduce_sum(upstream, axis=all_axes_but_last)
-      return wrt_x, wrt_gamma, wrt_beta
+  def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    scaled = upstream * gamma
+    wrt_x = inverse_stddev * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
+    all_axes_but_last = list(range(x.shape.rank - 1))
+    wrt_gamma = tf.reduce_sum(upstream * normalized, axis=all_axes_but_last)
+    wrt_beta = tf.reduce_sum(upstream, axis=all_axes_but_last)
+    return wrt_x, wrt_gamma, wrt_beta
 
-    return normalized * gamma + beta, gradient
-
-  return normalize
+  return normalized * gamma + beta, gradient
 
 
 def dense(
@@ -134,7 +128,7 @@ class LayerNorm(keras.layers.Layer):
 
   def __init__(self, epsilon: float = LAYER_NORM_EPSILON, name: str = "LayerNorm", dtype: DType = None):
     super().__init__(name=name, dtype=dtype)
-    self._normalize = _layer_norm(epsilon)
+    self._normalize = tf.custom_gradient(lambda x, gamma, beta: _layer_norm(x, gamma, beta, epsilon))
 
   def build(self, input_shape: tf.TensorShape) -> None:
     size = input_shape[-1]

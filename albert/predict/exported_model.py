@@ -142,8 +142,7 @@ class CheckpointModel(ExportedModel):
     for name in settings or {}:
       if name not in known:
         raise UserError(f"{name}: not a setting of {form.name}; its settings are {', '.join(known)}")
-    with startup.quick_imports():
-      from albert.export.served_model import text_function  # imports TensorFlow
+    from albert.export.served_model import text_function  # imports TensorFlow, as select_form does
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path
@@ -163,10 +162,10 @@ def open_model(path: str, task: str = "", settings: Mapping[str, Any] | None = N
   """Loads an export, or makes the model of a checkpoint.
 
   Args:
-    path: see the two classes.
-    task, settings: see CheckpointModel; not for an export.
+    path: the path of ExportedModel or of CheckpointModel.
+    task, settings: those of CheckpointModel. An export does not take them.
   Raises:
-    UserError: there is neither, or see the two classes.
+    UserError: the path is neither an export nor a checkpoint, or the model cannot be loaded or made.
   """
   if files.exists(files.join(path, _SAVED_MODEL)) or list_versions(path):
     if given := [*(["task"] if task else []), *(settings or {})]:
@@ -176,7 +175,7 @@ def open_model(path: str, task: str = "", settings: Mapping[str, Any] | None = N
 
   if task or any(files.exists(files.join(path, name)) for name in (*CONFIG_NAMES, RUNS)):
     return CheckpointModel(path, task, settings)
-  return ExportedModel(path)  # raises the error for what is neither
+  return ExportedModel(path)  # raises the error for a path that is neither
 
 
 def import_tensorflow() -> Any:

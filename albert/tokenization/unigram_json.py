@@ -1,4 +1,4 @@
-"""Reads the tokenizer.json of a unigram vocabulary, as transformers saves an ALBERT, as a SentencePiece model.
+"""Converts a tokenizer.json with a unigram vocabulary, which transformers saves for ALBERT, to a SentencePiece model.
 
 Its normalizer has any of these steps, in this order: Replace, which makes `` and '' to "; NFKD and StripAccents;
 Lowercase; Precompiled, the rules of a SentencePiece model. `normalize_text` has settings for Replace,
@@ -14,8 +14,6 @@ import struct
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import sentencepiece
 
 from albert.errors import UserError
 from albert.io.json_text import decode_object
@@ -33,7 +31,7 @@ class UnigramFile(NamedTuple):
   """What a tokenizer.json says.
 
   Attributes:
-    settings: the settings of `normalize_text` that do what its normalizer does before the rules of the model.
+    settings: the settings of `normalize_text` that do what the normalizer does before Precompiled, except StripAccents.
     model: the rest, as a serialized SentencePiece model.
   """
 
@@ -140,6 +138,8 @@ def _without_marks(rules: bytes) -> bytes:
     rules: the rules of a SentencePiece model, a NormalizerSpec; empty if there are none.
   Returns: the other rules, in the same form.
   """
+  import sentencepiece  # takes time, and few commands have such a vocabulary
+
   marks = (c for c in map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0))) if unicodedata.category(c)[0] == "M")
   old_rules = sentencepiece.SentencePieceNormalizer(normalizer_spec=rules).Decompile() if rules else ()
   new_rules = {character: text for character, text in old_rules if len(character) == 1}

@@ -119,8 +119,8 @@ class SpecialIds(NamedTuple):
 # ALBERT's control symbols in SentencePiece models, in order of their ids.
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-# Kind of a vocabulary -> the names that its special pieces may have, in the order of SpecialIds. Of several ones in a
-# vocabulary, the first counts.
+# Kind of a vocabulary -> the names that its special pieces may have, in the order of SpecialIds. If a vocabulary has
+# several names of a piece, the first one counts.
 _CLS_SEP_MASK_NAMES = (("[CLS]", "<cls>", "<s>"), ("[SEP]", "<sep>", "</s>"), ("[MASK]", "<mask>"))
 SPECIAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
   "sentencepiece": (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), *_CLS_SEP_MASK_NAMES),
@@ -324,7 +324,7 @@ def run_directories(directory: str) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-  """Returns the kind that the name of a vocabulary, and in a tokenizer.json its content, says, `Vocabulary.kind`."""
+  """Returns the kind of a vocabulary, `Vocabulary.kind`, from its name and, if that is tokenizer.json, its content."""
   if path.endswith(".json") and not is_unigram_json(path):
     return "byte_level_bpe"
   return "wordpiece" if path.endswith(".txt") else "sentencepiece"
@@ -337,7 +337,7 @@ def is_unigram_json(path: str) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _model_type(path: str, metadata: files.Stat) -> bytes:
-  """Returns the type of the model in a tokenizer.json, or nothing if it is neither of these two."""
+  """Returns the type of the model in a tokenizer.json if it is Unigram or WordPiece, else b""."""
   del metadata  # a part of the cache key: a file that has changed is read again
   with files.open_file(path) as file:
     found = re.search(rb'"type":\s*"(Unigram|WordPiece)"', file.read())
