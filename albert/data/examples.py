@@ -209,13 +209,11 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
   )
 
 
-def cut_warnings(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> list[str]:
-  """Returns a warning if texts are longer than a limit. `cut_tokens`: the tokens that each of them loses, int [N]."""
-  num_cut, num_tokens = np.count_nonzero(cut_tokens), cut_tokens.sum(dtype=np.int64)
-  if not num_cut:
-    return []
-  share = f"{num_cut:,} of {len(cut_tokens):,}"
-  return [f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"]
+def cut_warning(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> str:
+  """Returns a warning that texts are longer than a limit. `cut_tokens`: the tokens that each text loses, int [N]."""
+  share = f"{np.count_nonzero(cut_tokens):,} of {len(cut_tokens):,}"
+  num_tokens = cut_tokens.sum(dtype=np.int64)
+  return f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"
 
 
 def make_examples(

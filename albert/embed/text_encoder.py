@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import tensorflow as tf
 
-from albert.data.examples import cut_warnings
+from albert.data.examples import cut_warning
 from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.io.progress import log
@@ -161,8 +161,9 @@ class TextEncoder:
     positions = self._encoder.config.max_position_embeddings
     remedy = f"give {limit}={positions}" if length < positions else "divide them, since the model has no more positions"
     share = float(np.mean(self._unknown_shares))
-    warnings = cut_warnings(source, cut_tokens, f"{limit}={length}", remedy)
-    for line in warnings + unknown_warnings(source, share, self._tokenizer, self._samples):
+    if np.any(cut_tokens):
+      log(cut_warning(source, cut_tokens, f"{limit}={length}", remedy))
+    for line in unknown_warnings(source, share, self._tokenizer, self._samples):
       log(line)
 
   def _embed(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
