@@ -12,7 +12,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import itertools
-import sys
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -123,10 +122,7 @@ def _write(texts: InputTexts, source: str, encoder: TextEncoder, path: str) -> N
       write(ids, encoder.encode(chunk_texts, progress.update))
   encoder.log_warnings(source, "--max_seq_length")
   if num_empty:
-    print(
-      f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",
-      file=sys.stderr,
-    )
+    log(f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing")
 
 
 def run_command() -> None:
