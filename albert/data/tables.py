@@ -185,7 +185,7 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
     table: the table.
     column: the name of the column.
     separator: separates the labels of a field.
-    labels: all labels of the task; () if they are not known yet.
+    labels: all labels of the task, see label_name; () if they are not known yet.
   Raises:
     UserError: a label occurs twice in a row, a label in a list contains the separator, or the rows hold 0 and 1 for
       labels whose names are not known. The message names the line.
@@ -194,7 +194,7 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
   if not _BITS.keys() & set(labels):
     for index, row in enumerate(rows):
       if len(row) == len(labels) and _BITS.keys() >= set(row):
-        rows[index] = [label_name(label) for label, text in zip(labels, row, strict=True) if _BITS[text]]
+        rows[index] = [label for label, text in zip(labels, row, strict=True) if _BITS[text]]
   bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
   for index, row in enumerate(rows):
     if any(separator in label for label in row):
@@ -222,7 +222,7 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   """
   index_of_label = {label_name(label): index for index, label in enumerate(labels)}
   matrix = np.zeros([len(table), len(labels)], np.int32)
-  for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, labels)):
+  for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, list(index_of_label))):
     for label in labels_of_row:
       if label not in index_of_label:
         raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {join_names(labels)}")
