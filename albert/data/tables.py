@@ -11,7 +11,6 @@ import csv
 import dataclasses
 import math
 import os
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +30,7 @@ from albert.data.rows import (
 )
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import check_first_line, counted, format_value, join_names, quote_names
+from albert.io.text import check_first_line, counted, format_value, join_names, label_name, quote_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -146,11 +145,6 @@ def parse_number(text: str) -> float:
     return float(text) if text.isascii() and "_" not in text else math.nan
   except ValueError:
     return math.nan
-
-
-def label_name(text: str) -> str:
-  """Returns the label in a field: without whitespace at its ends, and with composed characters (NFC)."""
-  return unicodedata.normalize("NFC", text.strip())
 
 
 def check_name(location: str, column: str, value: str) -> None:

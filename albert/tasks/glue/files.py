@@ -20,7 +20,7 @@ from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
-from albert.io.text import counted, join_names, quote_names
+from albert.io.text import counted, join_names, label_name, quote_names
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
 from albert.tasks.glue.specs import CUSTOM, FileFormat, TaskSpec, make_spec
@@ -328,7 +328,7 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
   if separator:
     labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
   else:
-    labels = {tables.label_name(value) for value in table.non_empty_texts(column)}
+    labels = {label_name(value) for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
