@@ -58,7 +58,7 @@ class TokenizedExamples:
     sequence_counts: int32 [N], number of sequences of each example.
     labels: name -> int32 or float32 [N], or [N, C] for examples with several labels.
     token_features: name -> int32 [T], further values for each token, such as its offset in the text.
-    cut_tokens: int32 [N], tokens that each example lacks because it was too long; [0] if none is cut.
+    cut_tokens: int32 [N], number of tokens cut off from each example; empty if the task counts none.
 
   Raises:
     ValueError: the lengths of the arrays do not agree, or an example or a sequence is empty.

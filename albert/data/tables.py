@@ -140,7 +140,7 @@ class Table(Rows):
 
 
 def parse_number(text: str) -> float:
-  """Returns the number that a text is, or NaN. float accepts 1_000 and the digits of all scripts; these are refused."""
+  """Returns the number in a text, or NaN. Unlike float, it refuses 1_000 and digits that are not ASCII."""
   try:
     return float(text) if text.isascii() and "_" not in text else math.nan
   except ValueError:
@@ -163,7 +163,7 @@ def check_name(location: str, column: str, value: str) -> None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-  """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
+  """Returns the labels in a field (see label_name): a list as JSON or Python writes it, separated texts, or nothing."""
   labels = text.split(separator)
   if text.startswith("[") and text.endswith("]"):
     labels = [label.strip().strip("\"'") for label in text[1:-1].split(",")]
@@ -312,7 +312,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
 
 
 def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
-  """Raises UserError if the first line of a file names the columns between other separators than those expected."""
+  """Raises UserError if the first line of a file names the columns, but with another separator than expected."""
   expected = "commas" if _is_csv(path) else "tabs"
   save = f"save it with {expected}"
   for separator, remedy in {",": "rename it to .csv", "\t": "rename it to .tsv", ";": save, "|": save}.items():

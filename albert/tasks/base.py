@@ -119,7 +119,7 @@ class ExampleSets:
     model_config: the model, whose ids and segments are checked.
     settings: the settings of the featurizer, apart from the vocabulary and max_seq_length, for the key of the cache.
     report: called with a split and its examples when they were made; it may print warnings.
-    cut_remedy: a remedy for texts that are longer than max_seq_length, besides a larger one.
+    cut_remedy: a remedy for texts longer than max_seq_length, besides a larger max_seq_length; "" if there is none.
     **batch_options: see ExampleDataset.
 
   Attributes:
@@ -251,8 +251,8 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
-    usual_steps, usual_epochs: training takes at least this many steps and epochs.
-    usual_rates: optimizer -> the lowest, a good and the highest learning rate; {} for those of fine-tuning.
+    usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
+    usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
 
   Raises:
     UserError: the vocabulary or max_seq_length does not fit the model, or the training file has no labels.
