@@ -58,7 +58,7 @@ class TokenizedExamples:
     sequence_counts: int32 [N], number of sequences of each example.
     labels: name -> int32 or float32 [N], or [N, C] for examples with several labels.
     token_features: name -> int32 [T], further values for each token, such as its offset in the text.
-    cut_tokens: int32 [N], tokens that each example lacks because it was too long; [0] if none is cut.
+    cut_tokens: int32 [N], number of tokens cut off from each example; empty if the task counts none.
 
   Raises:
     ValueError: the lengths of the arrays do not agree, or an example or a sequence is empty.
@@ -209,13 +209,11 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
   )
 
 
-def cut_warnings(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> list[str]:
-  """Returns a warning if texts are longer than a limit. `cut_tokens`: the tokens that each of them loses, int [N]."""
-  num_cut, num_tokens = np.count_nonzero(cut_tokens), cut_tokens.sum(dtype=np.int64)
-  if not num_cut:
-    return []
-  share = f"{num_cut:,} of {len(cut_tokens):,}"
-  return [f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"]
+def cut_warning(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> str:
+  """Returns a warning that texts are longer than a limit. `cut_tokens`: the tokens that each text loses, int [N]."""
+  share = f"{np.count_nonzero(cut_tokens):,} of {len(cut_tokens):,}"
+  num_tokens = cut_tokens.sum(dtype=np.int64)
+  return f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"
 
 
 def make_examples(

@@ -20,7 +20,7 @@ from albert.io import files, json_values
 from albert.io.text import counted, name_and_others
 
 FILE_NAME = "manifest.json"
-# Name of the folder, beside the shards to train on, for those of held-out documents.
+# Name of the folder, beside the shards to train on, that holds the shards of held-out documents.
 HELDOUT_FOLDER = "heldout"
 # Messages show this number of characters of a SHA-256.
 _SHOWN_SHA256_CHARS = 12

@@ -11,7 +11,6 @@ import csv
 import dataclasses
 import math
 import os
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +30,7 @@ from albert.data.rows import (
 )
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import check_first_line, counted, format_value, join_names, quote_names
+from albert.io.text import check_first_line, counted, format_value, join_names, label_name, quote_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -141,16 +140,11 @@ class Table(Rows):
 
 
 def parse_number(text: str) -> float:
-  """Returns the number that a text is, or NaN. float accepts 1_000 and the digits of all scripts; these are refused."""
+  """Returns the number in a text, or NaN. Unlike float, it refuses 1_000 and digits that are not ASCII."""
   try:
     return float(text) if text.isascii() and "_" not in text else math.nan
   except ValueError:
     return math.nan
-
-
-def label_name(text: str) -> str:
-  """Returns the label in a field: without whitespace at its ends, and with composed characters (NFC)."""
-  return unicodedata.normalize("NFC", text.strip())
 
 
 def check_name(location: str, column: str, value: str) -> None:
@@ -169,7 +163,7 @@ def check_name(location: str, column: str, value: str) -> None:
 
 
 def split_labels(text: str, separator: str) -> list[str]:
-  """Returns the labels in a field, see label_name: a list as JSON or Python writes it, or separated texts, or none."""
+  """Returns the labels in a field (see label_name): a list as JSON or Python writes it, separated texts, or nothing."""
   labels = text.split(separator)
   if text.startswith("[") and text.endswith("]"):
     labels = [label.strip().strip("\"'") for label in text[1:-1].split(",")]
@@ -185,7 +179,7 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
     table: the table.
     column: the name of the column.
     separator: separates the labels of a field.
-    labels: all labels of the task; () if they are not known yet.
+    labels: all labels of the task, see label_name; () if they are not known yet.
   Raises:
     UserError: a label occurs twice in a row, a label in a list contains the separator, or the rows hold 0 and 1 for
       labels whose names are not known. The message names the line.
@@ -194,7 +188,7 @@ def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[s
   if not _BITS.keys() & set(labels):
     for index, row in enumerate(rows):
       if len(row) == len(labels) and _BITS.keys() >= set(row):
-        rows[index] = [label_name(label) for label, text in zip(labels, row, strict=True) if _BITS[text]]
+        rows[index] = [label for label, text in zip(labels, row, strict=True) if _BITS[text]]
   bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
   for index, row in enumerate(rows):
     if any(separator in label for label in row):
@@ -222,7 +216,7 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   """
   index_of_label = {label_name(label): index for index, label in enumerate(labels)}
   matrix = np.zeros([len(table), len(labels)], np.int32)
-  for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, labels)):
+  for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, list(index_of_label))):
     for label in labels_of_row:
       if label not in index_of_label:
         raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {join_names(labels)}")
@@ -318,7 +312,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
 
 
 def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
-  """Raises UserError if the first line of a file names the columns between other separators than those expected."""
+  """Raises UserError if the first line of a file names the columns, but with another separator than expected."""
   expected = "commas" if _is_csv(path) else "tabs"
   save = f"save it with {expected}"
   for separator, remedy in {",": "rename it to .csv", "\t": "rename it to .tsv", ";": save, "|": save}.items():

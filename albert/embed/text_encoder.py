@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import tensorflow as tf
 
-from albert.data.examples import cut_warnings
+from albert.data.examples import cut_warning
 from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.io.progress import log
@@ -110,7 +110,7 @@ class TextEncoder:
     self._batch_size = batch_size
     self._traced_embed: Callable[..., tf.Tensor] | None = None
     self.hidden_size = self._encoder.config.hidden_size
-    # For each call of encode, the tokens that its texts lose, and the share of <unk>; and some texts with unknown ones.
+    # Of each call of `encode`: the tokens that each text loses, and the share of <unk>; texts of one with many <unk>.
     self._cut_tokens: list[np.ndarray] = []
     self._unknown_shares: list[float] = []
     self._samples: list[str] = []
@@ -151,18 +151,19 @@ class TextEncoder:
     return embeddings
 
   def log_warnings(self, source: str, limit: str) -> None:
-    """Logs whether texts were cut off, or have characters that the vocabulary lacks, in all calls of `encode`.
+    """Logs warnings if the texts of all calls of `encode` were cut off, or have characters that the vocabulary lacks.
 
     Args:
       source: the texts, for the warnings.
-      limit: the argument or the flag that gives the largest length.
+      limit: the name of the argument or flag for the largest length.
     """
     cut_tokens, length = np.concatenate(self._cut_tokens), self._max_length
     positions = self._encoder.config.max_position_embeddings
     remedy = f"give {limit}={positions}" if length < positions else "divide them, since the model has no more positions"
     share = float(np.mean(self._unknown_shares))
-    warnings = cut_warnings(source, cut_tokens, f"{limit}={length}", remedy)
-    for line in warnings + unknown_warnings(source, share, self._tokenizer, self._samples):
+    if np.any(cut_tokens):
+      log(cut_warning(source, cut_tokens, f"{limit}={length}", remedy))
+    for line in unknown_warnings(source, share, self._tokenizer, self._samples):
       log(line)
 
   def _embed(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:

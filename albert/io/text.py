@@ -1,4 +1,4 @@
-"""Text: its encoding, its lines as they arrive, and the wording of values and names in messages.
+"""Text: its encoding, its lines as they arrive, labels, and the wording of values and names in messages.
 
 Errors name the encoding of a file that is not UTF-8. Lines of a file or a pipe are read in batches of those that have
 already arrived, in bounded memory.
@@ -12,6 +12,7 @@ import itertools
 import queue
 import re
 import threading
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -84,6 +85,11 @@ def format_value(value: Any) -> str:
   """Formats a value for an error message. Only the beginning of a long value is shown."""
   text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)
   return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
+
+
+def label_name(text: str) -> str:
+  """Returns the label in a field: without whitespace at its ends, and with composed characters (NFC)."""
+  return unicodedata.normalize("NFC", text.strip())
 
 
 def replace_surrogates(text: str) -> str:

@@ -22,7 +22,7 @@ from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
-from albert.data.examples import TokenizedExamples, cut_warnings, make_examples
+from albert.data.examples import TokenizedExamples, cut_warning, make_examples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
@@ -119,7 +119,7 @@ class ExampleSets:
     model_config: the model, whose ids and segments are checked.
     settings: the settings of the featurizer, apart from the vocabulary and max_seq_length, for the key of the cache.
     report: called with a split and its examples when they were made; it may print warnings.
-    cut_remedy: a remedy for texts that are longer than max_seq_length, besides a larger one.
+    cut_remedy: a remedy for texts longer than max_seq_length, besides a larger max_seq_length; "" if there is none.
     **batch_options: see ExampleDataset.
 
   Attributes:
@@ -181,31 +181,33 @@ class ExampleSets:
 
   def _describe_texts(self, split: str, examples: TokenizedExamples) -> None:
     """Logs once how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
-    data, settings, cut_tokens = self._data, self.settings, examples.cut_tokens
-    source, max_seq_length = f"{data.source_names(split)} ({split})", data.config.max_seq_length
+    data, source = self._data, f"{self._data.source_names(split)} ({split})"
     if source in data.described:
       return
     data.described.add(source)
-    if "max_windows" in settings:
+    if "max_windows" in self.settings:
       num_windows = counted(len(examples.sequence_lengths), "window", ",")
       log(f"{source}: {counted(examples.num_examples, 'text', ',')} in {num_windows}")
-      step = min(settings["doc_stride"], max_seq_length - 2)  # between windows, which also have [CLS] and [SEP]
-      needed_windows = np.max(examples.sequence_counts + -(-cut_tokens // step), initial=0)
-      limit, remedies = f"{settings['max_windows']} windows", [f"--max_windows={needed_windows} reads all tokens"]
-    else:
-      positions = self._model_config.max_position_embeddings
-      lengths = examples.longest_sequences[: len(cut_tokens)] + cut_tokens
-      longest = min(positions, np.max(lengths, initial=0))
-      limit, remedies = f"max_seq_length={max_seq_length}", list(filter(None, [self._cut_remedy]))
-      if longest > max_seq_length:
-        remedies.insert(0, f"--max_seq_length={longest} keeps more of them")
-    remedy = " and ".join(remedies) or f"divide these texts, since the model has {positions} positions"
-    for line in cut_warnings(source, cut_tokens, limit, remedy):
-      log(line)
+    if np.any(examples.cut_tokens):
+      log(cut_warning(source, examples.cut_tokens, *self._limit_and_remedy(examples)))
     share = unknown_share(data.tokenizer, examples.input_ids)
     texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS])
     for line in unknown_warnings(source, share, data.tokenizer, texts):
       log(line)
+
+  def _limit_and_remedy(self, examples: TokenizedExamples) -> tuple[str, str]:
+    """Returns the limit that some texts exceed, and how to read more of their tokens."""
+    settings, max_seq_length = self.settings, self._data.config.max_seq_length
+    if "max_windows" in settings:
+      step = min(settings["doc_stride"], max_seq_length - 2)  # between windows, which also have [CLS] and [SEP]
+      needed_windows = np.max(examples.sequence_counts + -(-examples.cut_tokens // step))
+      return f"{settings['max_windows']} windows", f"--max_windows={needed_windows} reads all tokens"
+    positions = self._model_config.max_position_embeddings
+    longest = min(positions, np.max(examples.longest_sequences + examples.cut_tokens))
+    longer = f"--max_seq_length={longest} keeps more of them" if longest > max_seq_length else ""
+    remedies = filter(None, (longer, self._cut_remedy))
+    remedy = " and ".join(remedies) or f"divide these texts, since the model has {positions} positions"
+    return f"max_seq_length={max_seq_length}", remedy
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
     """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
@@ -249,8 +251,8 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
-    usual_steps, usual_epochs: training takes at least this many steps and epochs.
-    usual_rates: optimizer -> the lowest, a good and the highest learning rate; {} for those of fine-tuning.
+    usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
+    usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
 
   Raises:
     UserError: the vocabulary or max_seq_length does not fit the model, or the training file has no labels.

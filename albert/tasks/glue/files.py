@@ -20,7 +20,7 @@ from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
-from albert.io.text import counted, join_names, quote_names
+from albert.io.text import counted, join_names, label_name, quote_names
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
 from albert.tasks.glue.specs import CUSTOM, FileFormat, TaskSpec, make_spec
@@ -28,7 +28,7 @@ from albert.tasks.splits import DEV, TEST, TRAIN, TextGroups
 
 # Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
 _MAX_OTHER_CANDIDATES = 7
-# More labels that are whole numbers, but do not count from 0 or 1, are probably numbers to predict.
+# More labels than this, if they are whole numbers and do not count from 0 or 1, are probably numbers to predict.
 _MAX_NUMBERED_CLASSES = 10
 _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
@@ -328,7 +328,7 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
   if separator:
     labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
   else:
-    labels = {tables.label_name(value) for value in table.non_empty_texts(column)}
+    labels = {label_name(value) for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
@@ -345,7 +345,7 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
 
 
 def warn_of_numbers(source: str, column: str, labels: Sequence[str], num_rows: int) -> None:
-  """Logs that labels seem to be numbers to predict. Whole numbers are also taken for classes if they count from 0 or 1.
+  """Warns that labels seem to be numbers to predict. Whole numbers that count from 0 or 1 are taken for classes.
 
   Args:
     source: the training file.
@@ -488,7 +488,7 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
 
 
 def label_scale(numbers: np.ndarray) -> tuple[float, float]:
-  """Returns the deviation of the labels of a regression, or 1 if all are the same, and their mean."""
+  """Returns the standard deviation of a regression's labels (1 if all are the same) and their mean."""
   deviation = np.std(numbers, dtype=np.float64) if np.ptp(numbers) else 1.0
   return float(deviation), float(np.mean(numbers, dtype=np.float64))
 
@@ -517,7 +517,8 @@ def summary_line(split: str, description: Mapping[str, Any]) -> str:
 def warn_of_combined_label(source: str, labels: Sequence[str], label_separator: str = "") -> None:
   """Logs the first label that seems to consist of other labels, because its rows may have several labels.
 
-  A label seems so if each of its parts is a label, or a part of another label. `label_separator` is that of the task.
+  Such a label is written as a list, or its parts are all labels or parts of other labels. `label_separator` is that of
+  the task.
   """
   for separator in _USUAL_SEPARATORS:
     parts_of_labels = [list(dict.fromkeys(split_labels(label, separator))) for label in labels]

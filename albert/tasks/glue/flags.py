@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.text import format_value, join_names
+from albert.io.text import format_value, join_names, label_name
 from albert.tasks.splits import EVAL_SEED
 
 PLAIN, RANKING = "plain", "ranking"
@@ -143,8 +142,7 @@ def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
     labels = [label.strip() for label in text.split(",")]
   if any(character in label for label in labels for character in "\t\r\n"):
     raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
-  # Composed and decomposed characters are the same in the labels of a file.
-  if len({unicodedata.normalize("NFC", label) for label in labels}) < max(len(labels), minimum) or "" in labels:
+  if len({*map(label_name, labels)}) < max(len(labels), minimum) or "" in labels:
     raise UserError(f"{source}: give at least {minimum} different labels, separated by commas")
   return tuple(labels)
 

@@ -120,7 +120,7 @@ class TextTask(Task):
     ids = tf.zeros([1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
     if self.spec.is_regression and self.spec.name == CUSTOM:  # GLUE's STS-B is trained as in the original
-      # Keras does not see this variable, since it could not load it with a saved ClassifierModel.
+      # Keras must not see this variable: it would save it, but a ClassifierModel, which lacks it, could not load it.
       object.__setattr__(model, OUTPUT_SCALE, tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE))
     return model
 
@@ -130,7 +130,7 @@ class TextTask(Task):
     return super().saved_variables(model) | ({} if scale is None else {OUTPUT_SCALE: scale})
 
   def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
-    """Standardizes the numbers of a regression. A head of --init_checkpoint first gives the same numbers as before."""
+    """Standardizes a regression's numbers. A head of --init_checkpoint is converted, so it still predicts the same."""
     variables = self.saved_variables(model)
     if OUTPUT_SCALE not in variables:
       return
@@ -163,7 +163,7 @@ class TextTask(Task):
     return self.formulation.forward(logits, batch, training=training)
 
   def guessing_loss(self) -> float | None:
-    """Returns the entropy of the training labels, with their weights, or the variance of the numbers."""
+    """Returns the entropy of the training labels, with their weights, or the variance of the standardized numbers."""
     labels = self.data.rows(TRAIN).labels
     if self.spec.is_regression and self.spec.name == CUSTOM:
       labels = labels / label_scale(labels)[0]

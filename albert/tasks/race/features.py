@@ -63,7 +63,7 @@ class RaceFeaturizer:
     cls, sep = [tokenizer.special_ids.cls], [tokenizer.special_ids.sep]
     max_tokens = self.max_seq_length - 3  # [CLS] and two [SEP]
     sequences: list[np.ndarray] = []
-    cut_tokens = np.zeros(len(questions), np.int32)  # of the option that leaves the least room
+    cut_tokens = np.zeros(len(questions), np.int32)  # of the option that loses the most
     for index, question in enumerate(questions):
       article_length = len(article_ids[question.article])
       for _ in question.options:

@@ -68,7 +68,7 @@ class SquadConfig(FinetuningConfig):
     quarter = self.max_seq_length // 4
     query, stride = (quarter, quarter) if self.max_seq_length < _SHORT else (64, 128)
     room = self.max_seq_length - (self.max_query_length or query) - _NUM_SPECIAL_TOKENS
-    return {"max_query_length": query, "doc_stride": stride, "max_answer_length": max(1, min(30, room))}
+    return {"max_query_length": query, "doc_stride": stride, "max_answer_length": min(30, room)}
 
   def __post_init__(self) -> None:
     super().__post_init__()

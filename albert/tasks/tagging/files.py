@@ -368,7 +368,7 @@ def _convert(location: str, values: Mapping[str, Any], key: str, schema: type[Sc
 
 
 class _CharSpan(msgspec.Struct):
-  """A span of a text: text[start:end], which `text` repeats if it is given, has the type `label`."""
+  """A span of a text: text[start:end] has the type `label`. The field `text` may repeat these characters."""
 
   start: int
   end: int
