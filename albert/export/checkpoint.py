@@ -123,7 +123,8 @@ def find_checkpoint(
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
     advice = vocabulary_advice(weights.directory)
-    raise UserError(f"{flag}={weights.path}: {advice}, or give it with --spm_model_file")
+    remedy = f"{advice}, or give it with --spm_model_file" if flag == FLAG else advice
+    raise UserError(f"{flag}={weights.path}: {remedy}")
   return FoundCheckpoint(weights, config, vocabulary)
 
 

@@ -150,3 +150,6 @@ def test_weights_of_no_class_and_names_on_the_hub_are_refused(classifier: Run, t
     albert.Predictor(path)
   with pytest.raises(UserError, match=r"^model=albert/albert-base-v2: .*nothing is downloaded: fetch config.json"):
     albert.Predictor("albert/albert-base-v2")
+  (path / "spiece.model").unlink()
+  with pytest.raises(UserError, match=r"beside it: put the vocabulary there$"):
+    albert.Predictor(path)
