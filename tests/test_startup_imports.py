@@ -45,6 +45,7 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--input_file=absent*"], "--input_file: 'absent*' matches no file"),
   ([*PRETRAINING, "--input_file="], "--do_train needs --input_file"),
   ([*PRETRAINING, "--do_eval"], "evaluation needs held-out documents"),
+  ([*PRETRAINING, "--find_learning_rate"], "--find_learning_rate compares held-out losses: give --eval_input_file"),
   ([*PRETRAINING, "--do_predict", "--predict_file=absent"], "--do_predict needs --predict_file"),
   ([*PRETRAINING, "--spm_model_file=absent"], "absent: cannot read it (No such file or directory)"),
   ([*PRETRAINING, "--albert_config_file=absent"], "absent: no such file"),

@@ -249,7 +249,7 @@ def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
 
 # Flags of the scripts that are not arguments of an Estimator.
 _COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
-_COMMAND_ONLY_FLAGS |= {"hours", "price_per_hour"}
+_COMMAND_ONLY_FLAGS |= {"hours", "price_per_hour", "find_learning_rate"}
 # Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
 _PATHS = {"output_dir", "init_checkpoint", "spm_model_file", "cache_dir"}
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.config.base import DATA, TRAINING, Config, from_dict, option, option_fields, option_like
+from albert.config.base import COMMAND, DATA, TRAINING, Config, from_dict, option, option_fields, option_like
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig, stage_name
 from albert.errors import UserError
@@ -91,6 +91,13 @@ class PretrainingConfig(Config):
     "its section stages. Each stage lasts until this share of the steps; see docs/staged_pretraining.md",
     affects_training=False,
     group=TRAINING,
+  )
+  find_learning_rate: bool = option(
+    False,
+    "with --do_train: instead of training, find the learning rate with short runs of 5% of the steps (200 to 1,000), "
+    "whose rates are a factor of 2 apart; with --dry_run, print their commands",
+    per_command=True,
+    group=COMMAND,
   )
   cache_dir: str = option(
     "",

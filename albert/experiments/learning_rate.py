@@ -1,0 +1,209 @@
+"""Finds the learning rate of a pretraining run with short trial runs: run_pretraining.py --find_learning_rate.
+
+The trial runs have the shards, the batch, the model and the seed of the run, and rates a factor of 2 apart. Warm-up,
+stages and decay take the same shares of their steps as of the run's. They are the commands of a plan, see
+albert.experiments.runner: a sweep that was stopped continues, and does not repeat finished rates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from albert.config.run import training_addresses
+from albert.errors import RunError, UserError
+from albert.experiments import runner
+from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
+from albert.io import files
+from albert.io.progress import log
+from albert.runs import figures, output_files
+from albert.settings.resolve import ResolvedSettings
+from albert.tasks.pretraining.files import PretrainingData, count_examples
+
+# Optimizer -> the lowest rate.
+_LOWEST_RATES = {"lamb": 0.00025, "tfa_lamb": 0.00025, "adamw": 0.00003}
+_NUM_RATES = 9
+# The steps of a trial run are a share of the run's, within limits. Shorter runs know only the frequencies of pieces.
+_SHARE, _FEWEST_STEPS, _MOST_STEPS = 0.05, 200, 1000
+# A network has learned more than the frequencies if its masked LM accuracy is above that of the most frequent piece by
+# this factor.
+_LEARNED = 1.05
+# Flags of the command that the trial runs do not get.
+_OWN_FLAGS = {"find_learning_rate", "output_dir", "dry_run", "num_runs", "do_predict", "num_train_epochs"}
+_OWN_FLAGS |= {"warmup_proportion", "save_checkpoints_steps", "start_over"}
+
+
+class TrialResult(NamedTuple):
+  """The result of a trial run on the held-out shards.
+
+  Attributes:
+    loss: the loss; NaN if the run ended because its loss was not finite.
+    accuracy: the masked LM accuracy.
+    baseline: the accuracy of always predicting the most frequent piece.
+  """
+
+  loss: float
+  accuracy: float
+  baseline: float
+
+  @property
+  def has_learned(self) -> bool:
+    """Whether the network has learned more than the frequencies of pieces."""
+    return math.isfinite(self.loss) and self.accuracy > _LEARNED * self.baseline
+
+
+def choose_rate(results: Mapping[float, TrialResult]) -> float | None:
+  """Chooses the learning rate of a run from short trial runs.
+
+  Above some rate a network with shared layers falls back to the frequencies of pieces and stays there. This limit is
+  lower for a long run than for a short one, which has its lowest loss near it. So the highest rate at which a trial run
+  learned is not chosen, and the choice is at most half of it: among these rates, the one with the lowest loss. Half of
+  the highest is chosen if no lower rate has learned yet in so few steps.
+
+  Args:
+    results: rate -> result. The rates are a factor of 2 apart.
+  Returns: the rate; None if no trial run has learned more than the frequencies, so that none can be preferred.
+  """
+  learned = sorted(rate for rate, result in results.items() if result.has_learned)
+  if not learned:
+    return None
+  return min(learned[:-1], key=lambda rate: results[rate].loss, default=learned[-1] / 2)
+
+
+class Sweep:
+  """The trial runs of a command; runner.run_plan runs them.
+
+  Args:
+    resolved: the settings of the command.
+    data: its shards.
+  """
+
+  name = "find_learning_rate"
+
+  def __init__(self, resolved: ResolvedSettings, data: PretrainingData):
+    config, optimizer, examples = resolved.config, resolved.config.optimizer, count_examples(data.config)
+    if config.train.num_train_epochs and not examples:
+      raise UserError(
+        f"--num_train_epochs={config.train.num_train_epochs:g}: without a manifest.json of the shards, give "
+        "--num_train_steps"
+      )
+    run_steps = config.train.num_steps(examples[0] if examples else 0)
+    num_steps = min(run_steps, max(_FEWEST_STEPS, min(_MOST_STEPS, round(_SHARE * run_steps))))
+    warmup = optimizer.warmup_proportion or optimizer.num_warmup_steps / run_steps
+    if config.warmup_is_default and warmup > 0.5:  # as albert.training.run_plan shortens that of the run
+      warmup = 0.1
+    self.directory = files.join(files.absolute(config.output_dir), self.name)
+    self.num_steps, self._seed, self._model = num_steps, config.train.seed, resolved.model_config
+    lowest = _LOWEST_RATES[optimizer.optimizer]
+    self.rates = [lowest * 2**exponent for exponent in range(_NUM_RATES)]
+    self._flags = {
+      **{name: value for name, value in resolved.settings.flags.items() if name not in _OWN_FLAGS},
+      "eval_input_file": data.config.eval_input_file,
+      "num_train_steps": num_steps,
+      "max_train_seconds": 0,
+      "num_warmup_steps": math.ceil(warmup * num_steps),
+      "scale_learning_rate": False,
+      "eval_every_steps": 0,
+      "early_stopping_patience": 0,
+      "keep_checkpoints": 1,
+      "do_eval": True,
+    }
+    self._digest = digest([self._flags, data.training_shards, data.heldout_shards])
+
+  def preparation_commands(self) -> list[Command]:
+    """Returns no command: the shards are there."""
+    return []
+
+  def trials(self) -> list[Trial]:
+    """Returns a trial for each rate, the lowest first."""
+    trials = []
+    for rate in self.rates:
+      name, run = f"rate {rate:g}", files.join(self.directory, f"{rate:g}-{self._digest}")
+      makes = training_files(run)
+      flags = {"output_dir": run, **self._flags, "learning_rate": rate}
+      names = (("loss", 1.0), ("masked_lm_accuracy", 100.0), ("masked_lm_baseline_accuracy", 100.0))
+      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in names}
+      command = python_command(name, "run_pretraining", makes, **flags)
+      trials.append(Trial(name, self._seed, self._model, [command], scores, run))
+    return trials
+
+  def run(self) -> dict[float, TrialResult]:
+    """Runs the trials and returns rate -> result. Deletes the weights."""
+    trials = self.trials()
+    try:
+      runner.run_plan(self)
+    except RunError as error:  # higher rates would fail, too
+      if "not finite" not in str(error):
+        raise
+      log(str(error))
+    rows, results = runner.read_rows(self.directory), {}
+    for rate, trial in zip(self.rates, trials, strict=True):
+      scores = rows[trial.digest]["scores"].values() if trial.digest in rows else [math.nan] * 3
+      results[rate] = TrialResult(*scores)
+      files.remove_tree(files.join(trial.run, output_files.CHECKPOINTS))
+    return results
+
+
+def find_learning_rate(resolved: ResolvedSettings) -> None:
+  """Runs the trial runs of a command that pretrains, prints and draws their losses, and prints the rate to use.
+
+  Raises:
+    UserError: the command cannot train, there are no held-out shards, or output_dir holds a run already.
+    RunError: a trial run failed, or no trial run learned more than the frequencies of pieces.
+    Stopped: a signal was received; the same command continues.
+  """
+  config = resolved.config
+  if not config.do_train:
+    raise UserError("--find_learning_rate: give the flags of the run, with --do_train")
+  if resolved.settings.existing_run:
+    raise UserError(f"--output_dir={config.output_dir}: the run there has its learning rate: give another directory")
+  if training_addresses(config.train):
+    raise UserError("--find_learning_rate runs in one process: unset TF_CONFIG")
+  runner.check_is_local(config.output_dir)
+  data = resolved.read_inputs()
+  if not isinstance(data, PretrainingData):
+    raise UserError("--find_learning_rate: needs local shards: copy some of those on gs://")
+  if not data.config.eval_input_file:
+    raise UserError(
+      "--find_learning_rate compares held-out losses: give --eval_input_file, or shards written with --eval_share=0.02"
+    )
+  sweep = Sweep(resolved, data)
+  if config.dry_run:
+    print(runner.format_commands(sweep))
+    return
+  print(f"{len(sweep.rates)} rates, {sweep.num_steps} steps each")
+  with runner.refuse_full_disk(config.output_dir):
+    results = sweep.run()
+    rate = choose_rate(results)
+    picture = files.join(sweep.directory, "losses.png")
+    files.write_atomically(picture, _draw(results, rate))
+  print("rate\theld-out loss\tmasked LM accuracy\tmost frequent piece")
+  for tried, result in results.items():
+    remark = "\tchosen" if tried == rate else "" if result.has_learned else "\tonly the frequencies of pieces, or less"
+    print(f"{tried:g}\t{result.loss:.3f}\t{result.accuracy:.2f}\t{result.baseline:.2f}{remark}")
+  log(f"wrote {picture}")
+  if rate is None:
+    raise RunError(
+      f"no rate learned more than the frequencies of pieces in {sweep.num_steps} steps, so none can be preferred: find "
+      "the rate of a network with fewer layers (--num_hidden_layers=2), and take a quarter of it"
+    )
+  print(f"use --learning_rate={rate:g}{' --noscale_learning_rate' if config.optimizer.scale_learning_rate else ''}")
+
+
+def _draw(results: Mapping[float, TrialResult], chosen: float | None) -> bytes:
+  """Draws the held-out losses over the rates, with a circle around the chosen one."""
+  figure, (axes,) = figures.new_panels(1)
+  for marker, has_learned in (("o", True), ("x", False)):
+    points = [(rate, result.loss) for rate, result in results.items() if result.has_learned == has_learned]
+    label = "learns" if has_learned else "frequencies only"
+    axes.plot(*zip(*points, strict=True), marker, label=label) if points else None
+  if chosen:
+    axes.plot([chosen], [results[chosen].loss], "o", markersize=12, fillstyle="none", color="k", label="chosen")
+  axes.set_xscale("log", base=2)
+  axes.set_xticks(list(results), [f"{rate:g}" for rate in results], rotation=40, fontsize=8)
+  axes.set_xlabel("learning rate")
+  axes.set_title("held-out loss")
+  axes.grid(alpha=0.3)
+  axes.legend(fontsize=8)
+  return figures.png(figure)
