@@ -31,7 +31,7 @@ _SHARE, _FEWEST_STEPS, _MOST_STEPS = 0.05, 200, 1000
 _LEARNED = 1.05
 # Flags of the command that the trial runs do not get.
 _OWN_FLAGS = {"find_learning_rate", "output_dir", "dry_run", "num_runs", "do_predict", "num_train_epochs"}
-_OWN_FLAGS |= {"warmup_proportion", "save_checkpoints_steps", "start_over"}
+_OWN_FLAGS |= {"warmup_proportion", "save_checkpoints_steps", "start_over", "chip", "hours", "price_per_hour"}
 
 
 class TrialResult(NamedTuple):
@@ -56,10 +56,10 @@ class TrialResult(NamedTuple):
 def choose_rate(results: Mapping[float, TrialResult]) -> float | None:
   """Chooses the learning rate of a run from short trial runs.
 
-  Above some rate a network with shared layers falls back to the frequencies of pieces and stays there. This limit is
-  lower for a long run than for a short one, which has its lowest loss near it. So the highest rate at which a trial run
-  learned is not chosen, and the choice is at most half of it: among these rates, the one with the lowest loss. Half of
-  the highest is chosen if no lower rate has learned yet in so few steps.
+  Above some rate a network with shared layers falls back to the frequencies of pieces and stays there. Near this limit
+  the loss of a short run is lowest, but a long run spends twenty times as many steps there. Above it a run is lost; at
+  half of its best rate it is only a little worse. So the choice is at most half of the highest rate at which a trial
+  run learned: the rate with the lowest loss among those that learned, or half of the highest if no lower one has.
 
   Args:
     results: rate -> result. The rates are a factor of 2 apart.
@@ -95,8 +95,7 @@ class Sweep:
       warmup = 0.1
     self.directory = files.join(files.absolute(config.output_dir), self.name)
     self.num_steps, self._seed, self._model = num_steps, config.train.seed, resolved.model_config
-    lowest = _LOWEST_RATES[optimizer.optimizer]
-    self.rates = [lowest * 2**exponent for exponent in range(_NUM_RATES)]
+    self.rates = [_LOWEST_RATES[optimizer.optimizer] * 2**exponent for exponent in range(_NUM_RATES)]
     self._flags = {
       **{name: value for name, value in resolved.settings.flags.items() if name not in _OWN_FLAGS},
       "eval_input_file": data.config.eval_input_file,
@@ -134,7 +133,7 @@ class Sweep:
     try:
       runner.run_plan(self)
     except RunError as error:  # higher rates would fail, too
-      if "not finite" not in str(error):
+      if "not finite" not in str(error) and "collapse" not in str(error):
         raise
       log(str(error))
     rows, results = runner.read_rows(self.directory), {}
@@ -192,14 +191,12 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
 
 
 def _draw(results: Mapping[float, TrialResult], chosen: float | None) -> bytes:
-  """Draws the held-out losses over the rates, with a circle around the chosen one."""
+  """Draws the held-out losses over the rates."""
   figure, (axes,) = figures.new_panels(1)
-  for marker, has_learned in (("o", True), ("x", False)):
-    points = [(rate, result.loss) for rate, result in results.items() if result.has_learned == has_learned]
-    label = "learns" if has_learned else "frequencies only"
-    axes.plot(*zip(*points, strict=True), marker, label=label) if points else None
-  if chosen:
-    axes.plot([chosen], [results[chosen].loss], "o", markersize=12, fillstyle="none", color="k", label="chosen")
+  failed = [rate for rate, result in results.items() if not result.has_learned]
+  for form, rates, label in ((".-", list(results), ""), ("rx", failed, "only frequencies"), ("g*", [chosen], "chosen")):
+    points = [(rate, results[rate].loss) for rate in rates if rate]
+    axes.plot([x for x, _ in points], [y for _, y in points], form, label=label, markersize=9)
   axes.set_xscale("log", base=2)
   axes.set_xticks(list(results), [f"{rate:g}" for rate in results], rotation=40, fontsize=8)
   axes.set_xlabel("learning rate")
