@@ -184,8 +184,8 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   log(f"wrote {picture}")
   if rate is None:
     raise RunError(
-      f"no rate learned more than the frequencies of pieces in {sweep.num_steps} steps, so none can be preferred: find "
-      "the rate of a network with fewer layers (--num_hidden_layers=2), and take a quarter of it"
+      f"no rate learned more than the frequencies of pieces in {sweep.num_steps} steps: find the rate of two layers "
+      "(--num_hidden_layers=2, another --output_dir) and take a quarter of it, or give --scale_learning_rate"
     )
   print(f"use --learning_rate={rate:g}{' --noscale_learning_rate' if config.optimizer.scale_learning_rate else ''}")
 
@@ -195,7 +195,7 @@ def _draw(results: Mapping[float, TrialResult], chosen: float | None) -> bytes:
   figure, (axes,) = figures.new_panels(1)
   failed = [rate for rate, result in results.items() if not result.has_learned]
   for form, rates, label in ((".-", list(results), ""), ("rx", failed, "only frequencies"), ("g*", [chosen], "chosen")):
-    points = [(rate, results[rate].loss) for rate in rates if rate]
+    points = [(rate, results[rate].loss) for rate in rates if rate in results]
     axes.plot([x for x, _ in points], [y for _, y in points], form, label=label, markersize=9)
   axes.set_xscale("log", base=2)
   axes.set_xticks(list(results), [f"{rate:g}" for rate in results], rotation=40, fontsize=8)

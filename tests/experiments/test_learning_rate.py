@@ -63,8 +63,7 @@ def test_steps_and_warm_up_are_those_of_the_run_scaled(tmp_path: Path, flags: di
   words = trials[0].commands[0].words
   assert {f"--num_train_steps={steps}", f"--num_warmup_steps={warmup}", "--noscale_learning_rate"} <= set(words)
   assert not [word for word in words if word.startswith(("--num_runs", "--find", "--warmup", "--num_train_epochs"))]
-  last_words = [trials[number].commands[0].words[-1] for number in (0, 4, 8)]
-  assert last_words == [f"--learning_rate={rate}" for rate in (0.00025, 0.004, 0.064)]
+  assert [trials[number].commands[0].words[-1][-5:] for number in (0, 4, 8)] == ["00025", "0.004", "0.064"]
 
 
 def test_a_loss_that_is_not_finite_ends_the_sweep_and_other_failures_are_errors(tmp_path, monkeypatch):
@@ -76,8 +75,7 @@ def test_a_loss_that_is_not_finite_ends_the_sweep_and_other_failures_are_errors(
 
   monkeypatch.setattr(runner, "run_plan", Mock(side_effect=map(RunError, messages)))
   monkeypatch.setattr(runner, "read_rows", lambda directory: rows)
-  results = sweep.run()
-  assert [math.isnan(result.loss) for result in results.values()] == [False] * 7 + [True] * 2
+  assert [math.isnan(result.loss) for result in sweep.run().values()] == [False] * 7 + [True] * 2
   with pytest.raises(RunError, match="killed"):
     sweep.run()
 
@@ -87,7 +85,6 @@ def test_a_loss_that_is_not_finite_ends_the_sweep_and_other_failures_are_errors(
   [
     ({"num_train_epochs": 2.0}, "--num_train_epochs=2: without a manifest.json of the shards, give --num_train_steps"),
     ({"do_train": False}, "give the flags of the run, with --do_train"),
-    ({"eval_input_file": ""}, "compares held-out losses: give --eval_input_file, or shards written with --eval_share"),
     ({"output_dir": "old", "train_batch_size": 4}, "--output_dir=old: the run there has its learning rate"),
   ],
 )
