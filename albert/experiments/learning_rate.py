@@ -195,7 +195,7 @@ def _draw(results: Mapping[float, TrialResult], chosen: float | None) -> bytes:
   figure, (axes,) = figures.new_panels(1)
   failed = [rate for rate, result in results.items() if not result.has_learned]
   for form, rates, label in ((".-", list(results), ""), ("rx", failed, "only frequencies"), ("g*", [chosen], "chosen")):
-    points = [(rate, results[rate].loss) for rate in rates if rate in results]
+    points = [(rate, result.loss) for rate, result in results.items() if rate in rates]
     axes.plot([x for x, _ in points], [y for _, y in points], form, label=label, markersize=9)
   axes.set_xscale("log", base=2)
   axes.set_xticks(list(results), [f"{rate:g}" for rate in results], rotation=40, fontsize=8)
