@@ -92,18 +92,18 @@ class PretrainingConfig(Config):
     affects_training=False,
     group=TRAINING,
   )
+  cache_dir: str = option(
+    "",
+    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
+    affects_training=False,
+    per_command=True,
+  )
   find_learning_rate: bool = option(
     False,
     "with --do_train: instead of training, find the learning rate with short runs of 5% of the steps (200 to 1,000), "
     "whose rates are a factor of 2 apart; with --dry_run, print their commands",
     per_command=True,
     group=COMMAND,
-  )
-  cache_dir: str = option(
-    "",
-    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
-    affects_training=False,
-    per_command=True,
   )
 
 
