@@ -57,7 +57,7 @@ def choose_rate(results: Mapping[float, TrialResult]) -> float | None:
   """Chooses the learning rate of a run from short trial runs.
 
   Above some rate a network with shared layers falls back to the frequencies of pieces and stays there. Near this limit
-  the loss of a short run is lowest, but a long run spends twenty times as many steps there. Above it a run is lost; at
+  the loss of a short run is lowest, but a long run spends many more steps there. Above it a run is lost; at
   half of its best rate it is only a little worse. So the choice is at most half of the highest rate at which a trial
   run learned: the rate with the lowest loss among those that learned, or half of the highest if no lower one has.
 
