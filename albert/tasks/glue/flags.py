@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert.config.base import EVALUATION, option
+from albert.config.base import EVALUATION, TRAINING, option
 from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
@@ -107,6 +107,13 @@ class ClassifierConfig(FinetuningConfig):
     "",
     "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "
     "LABEL:WEIGHT,LABEL:WEIGHT or a JSON object; labels that are not listed have weight 1",
+  )
+  label_smoothing: float = option(
+    0.0,
+    "share of each label that the training loss divides evenly among all labels, such as 0.1 (one label in a row)",
+    minimum=0,
+    below=1,
+    group=TRAINING,
   )
   positive_label: str = option(
     "",

@@ -167,7 +167,8 @@ class TextTask(Task):
     labels = self.data.rows(TRAIN).labels
     if self.spec.is_regression and self.spec.name == CUSTOM:
       labels = labels / label_scale(labels)[0]
-    return guessing_loss(labels, self.data.class_weights() if self.config.class_weights else None)
+    weights = self.data.class_weights() if self.config.class_weights else np.ones(len(self.spec.labels))
+    return guessing_loss(labels, weights, self.config.label_smoothing)
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, without thresholds; with labels if the file has them."""
@@ -283,7 +284,7 @@ class Formulation(abc.ABC):
     Args:
       logits: float32 [B, C]; [B, K, 1] for a ranking.
       batch: feature name -> [B, ...].
-      training: whether class weights are used.
+      training: whether class weights and label smoothing are used.
     """
 
   @abc.abstractmethod
@@ -292,7 +293,10 @@ class Formulation(abc.ABC):
 
 
 class OneOfSeveralClasses(Formulation):
-  """Each row has one class. The loss is the cross entropy."""
+  """Each row has one class. The loss is the cross entropy.
+
+  With --label_smoothing=s it is in training that of the target (1 - s) * one-hot + s / C (Szegedy et al. 2016).
+  """
 
   def training_weights(self, batch: Batch) -> tf.Tensor:
     """Returns the weights of the examples' classes."""
@@ -304,6 +308,9 @@ class OneOfSeveralClasses(Formulation):
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[features.LABEL_IDS], logits=logits)
     weights = self.training_weights(batch) if training else batch[EXAMPLE_WEIGHT]
+    if training and (smoothing := self._data.config.label_smoothing):
+      even_losses = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=1)
+      losses = (1.0 - smoothing) * losses + smoothing * even_losses
     return ForwardResult({LOSS: weighted_sum(losses, weights)}, {"logits": logits})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:

@@ -267,6 +267,10 @@ def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
   if config.class_weights and (spec.is_regression or config.formulation == flags.RANKING):
     problem = "a regression has no labels" if spec.is_regression else f"--formulation={flags.RANKING} has no classes"
     raise UserError(f"--class_weights={config.class_weights}: {problem}: leave the flag out")
+  if config.label_smoothing and (spec.is_regression or spec.label_separator or config.formulation == flags.RANKING):
+    raise UserError(
+      f"--label_smoothing={config.label_smoothing:g} is for classification with one label in a row: leave the flag out"
+    )
   if config.class_weights not in ("", flags.BALANCED):
     flags.parse_class_weights(config.class_weights, spec.labels)
   return choose_metrics(spec, config)
