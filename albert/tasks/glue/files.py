@@ -98,7 +98,13 @@ class TextData(FinetuningData):
     """Takes the task that the flags describe. A run records its name, its labels and its positive label."""
     self.spec = spec = make_spec(config)
     positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
-    self.config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels), **positive)
+    self.config = dataclasses.replace(
+      config,
+      task_name=spec.name,
+      labels=format_labels(spec.labels),
+      multi_label=bool(spec.label_separator),
+      **positive,
+    )
     self._set_layout()
 
   def _set_layout(self) -> None:
@@ -124,8 +130,8 @@ class TextData(FinetuningData):
       return
     if not config.train_file:
       raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
-    table = read_text_table(self.sources(TRAIN)[0], self.formats[TRAIN], self.spec)
-    labels = find_labels(table, config.label_column, self.spec.label_separator)
+    table = self._read_table(TRAIN)
+    labels = find_labels(table, self.formats[TRAIN].label, self.spec.label_separator)
     self._set_spec(dataclasses.replace(config, labels=format_labels(labels)))
     self._add_rows(TRAIN, table)
 
@@ -161,21 +167,25 @@ class TextData(FinetuningData):
       return self.sources(TRAIN)
     if split not in self.formats:  # only the diagnostic set AX lacks splits
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
-    paths: list[DataSource] = [self._find(split)]
+    paths: list[DataSource] = [*self._find(split)]
     if config.formulation == RANKING and split != TRAIN:
       candidates = [config.train_file] if config.train_file else self._paths_in_data_dir(TRAIN)
       paths += [path for path in candidates if files.exists(path)][:1]
     return paths
 
-  def _find(self, split: str) -> str:
-    """Returns the path of a split's own file."""
+  def _find(self, split: str) -> list[str]:
+    """Returns the paths of a split's own files: one, unless a flag lists several."""
     config, spec = self.config, self.spec
     flag = "train_file" if split == TRAIN else "predict_file" if split in self.test_splits else "eval_file"
     path: str = getattr(config, flag)
+    if path and not files.exists(path) and any(character in path for character in ",*?["):
+      if config.formulation == RANKING:
+        raise UserError(f"--{flag}={path}: --formulation={RANKING} needs the rows of a split in one file")
+      return files.expand_globs(path, flag=f"--{flag}")
     if path:
       if not files.exists(path):
         raise UserError(f"--{flag}={path}: no such file")
-      return path
+      return [path]
     if spec.name == CUSTOM:
       advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if split == DEV else ""
       raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
@@ -184,7 +194,7 @@ class TextData(FinetuningData):
     paths = self._paths_in_data_dir(split)
     for path in paths:
       if files.exists(path):
-        return path
+        return [path]
     raise UserError(
       f"--data_dir={config.data_dir}: neither {paths[0]} nor {paths[1]} exists: give the folder of {spec.name}, or "
       f"--{flag}"
@@ -204,7 +214,11 @@ class TextData(FinetuningData):
     """Returns the columns that are read from the file of a split, and which rows belong to it."""
     file_format, config = self.formats[split], self.config
     settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    # Settings that an earlier version did not have are left out if they are not given, so that its caches are used.
+    given = ("header", "label_columns", "separator") if self.spec.name == CUSTOM else ()
+    settings |= {name: value for name in given if (value := getattr(file_format, name))}
     if self.is_divided(split):
+      settings |= {"group": config.group_column} if config.group_column else {}
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
     if self.spec.label_separator:
       settings["label_separator"] = self.spec.label_separator
@@ -226,13 +240,18 @@ class TextData(FinetuningData):
     """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
     self.find_labels()
     if split not in self._rows:
-      file_format = self.formats[TRAIN if self.is_divided(split) else split]
-      self._add_rows(split, read_text_table(self.sources(split)[0], file_format, self.spec))
+      self._add_rows(split, self._read_table(split))
     rows: TextRows = self._rows[split]
     if self.config.formulation == RANKING:
       has_training_file = len(self.sources(split)) > 1
       return with_candidates(rows, self.rows(TRAIN) if has_training_file else None)
     return rows
+
+  def _read_table(self, split: str) -> Table:
+    """Reads the table of a split, of one or several files."""
+    sources = self.sources(split)[: 1 if self.config.formulation == RANKING else None]
+    file_format = self.formats[TRAIN if self.is_divided(split) else split]
+    return tables.concatenate([read_text_table(source, file_format, self.spec) for source in sources])
 
   def _add_rows(self, split: str, table: Table) -> None:
     """Converts the table of a split to rows, and logs what seems wrong. --eval_share makes two splits of it."""
@@ -287,7 +306,7 @@ class TextData(FinetuningData):
     data = super().with_source(split, source, cache=cache)
     data._has_logged = self._has_logged and split != TRAIN
     if split == DEV:  # the task has a development set now, so nothing is held out
-      data.config = dataclasses.replace(data.config, eval_share=0.0)
+      data.config = dataclasses.replace(data.config, eval_share=0.0, group_column="")
     data._set_layout()
     return data
 
@@ -298,7 +317,8 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
   Raises:
     UserError: the file belongs to another task of GLUE; or see tables.read_table.
   """
-  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
+  labels = file_format.label_columns or (file_format.label,)
+  names = [*file_format.texts, *filter(None, (*labels, file_format.id, file_format.group))]
   if spec.name != CUSTOM and not file_format.header and isinstance(source, str):
     header = tables.read_header(source)
     of_others = [name for name, task in _COLUMNS_OF_TASKS.items() if name in header and task != spec.name]
@@ -308,9 +328,17 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       raise UserError(
         f"{source}, line 1: {fault}; there are: {quote_names(header)}: check --task_name={spec.name} and --data_dir"
       )
-  header_or_none, damage = file_format.header or None, file_format.tolerated_damage
-  separators = {file_format.label: spec.label_separator} if spec.label_separator else {}
-  return tables.read_table(source, names, header=header_or_none, tolerated_damage=damage, list_columns=separators)
+  header, separator = file_format.header, file_format.separator
+  if header and not separator and spec.name == CUSTOM and isinstance(source, str):
+    separator = tables.separator_of_fields(source, len(header))
+  return tables.read_table(
+    source,
+    names,
+    header=header or None,
+    separator=separator,
+    tolerated_damage=file_format.tolerated_damage,
+    list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},
+  )
 
 
 def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
@@ -384,6 +412,8 @@ def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> Text
   if not file_format.label:
     shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
     labels = np.zeros(shape, np.float32 if spec.is_regression else np.int32)
+  elif file_format.label_columns:
+    labels = tables.bit_matrix(table, file_format.label_columns)
   elif spec.label_separator:
     labels = label_matrix(table, file_format.label, spec.labels, spec.label_separator)
   elif spec.is_regression:
@@ -434,15 +464,17 @@ def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str,
   Raises:
     UserError: a class has fewer than two different texts, or there are fewer than two texts.
   """
-  table, groups = rows.table, TextGroups(text_keys(rows), seed)
+  table, column = rows.table, spec.train.group if spec.train else ""
+  groups = TextGroups(table.non_empty_texts(column) if column else text_keys(rows), seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
   if len(groups.groups) < 2:
-    raise UserError(f"{table.name}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
+    kind = f"groups in --group_column={column}" if column else "texts"
+    raise UserError(f"{table.name}: too few different {kind} ({len(groups.groups)}) to hold some out: {remedy}")
   if spec.is_regression:
     held_out = groups.choose_of_numbers(rows.labels, share)
   else:
-    # A row may have several labels, [N, C]; then the rows are not stratified.
-    classes = rows.labels if rows.labels.ndim == 1 else np.zeros(len(rows), np.int32)
+    # If a row may have several labels, [N, C], or a group rows of several, they are not stratified.
+    classes = rows.labels if rows.labels.ndim == 1 and not column else np.zeros(len(rows), np.int32)
     single_texts = [of_class[0][0] for of_class in groups.by_class(classes).values() if len(of_class) < 2]
     if single_texts:
       row = min(single_texts)
@@ -453,6 +485,12 @@ def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str,
     held_out = groups.choose_of_classes(classes, share)
   is_held_out = np.zeros(len(rows), bool)
   is_held_out[held_out] = True
+  if column and rows.labels.dtype.kind != "f" and rows.labels.ndim == 1:
+    for label in {*rows.labels[held_out].tolist()} - {*rows.labels[~is_held_out].tolist()}:
+      raise UserError(
+        f"{table.name}: all rows of the label {spec.labels[label]!r} are in groups of --group_column={column} that are "
+        "held out: give another --eval_seed, or a smaller --eval_share"
+      )
   return {TRAIN: rows.select(np.flatnonzero(~is_held_out).tolist()), DEV: rows.select(held_out)}
 
 
@@ -476,7 +514,7 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
   if not pairs:
     return
   shown = [
-    f"{dev.table.unit} {dev.table.row_numbers[row]} ({train.table.unit} {train.table.row_numbers[train_row]})"
+    f"{dev.table.short_location(row)} ({train.table.short_location(train_row)})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""

@@ -103,13 +103,13 @@ class TextTask(Task):
     data, summaries = self.data, self.data.summaries()
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
     if data.is_divided(DEV) and DEV in summaries:
-      table = data.rows(DEV).table
+      table, content = data.rows(DEV).table, data.content(DEV)
       record = {
         "source": data.source_names(DEV),
-        "sha256": data.content(DEV).files[0].sha256,
+        "sha256": content.sha256 if table.parts else content.files[0].sha256,
         "eval_share": self.config.eval_share,
         "eval_seed": self.config.eval_seed,
-        f"{table.unit}s": list(table.row_numbers),
+        f"{table.unit}s": list(map(table.location, range(len(table)))) if table.parts else list(table.row_numbers),
       }
       records[output_files.EVAL_SPLIT] = json.dumps(record, ensure_ascii=False) + "\n"
     return records

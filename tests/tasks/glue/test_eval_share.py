@@ -111,6 +111,13 @@ def test_the_log_and_the_summary_count_the_rows_of_each_label(
     ({"task_name": "RTE"}, "", r"^--eval_share=0.34 is for --task_name=custom, not for RTE, which has files"),
     ({}, "text,label\nx,a\ny,a\n X ,b\nz,c\n", r"line 5: too few texts of the label 'c' .* the only one: add"),
     (
+      {"group_column": "who"},
+      "text,label,who\nx,a,1\ny,b,1\n",
+      r"too few different groups in --group_column=who \(1\)",
+    ),
+    ({"group_column": "who"}, "text,label,who\nx,a,1\ny,b,\n", r"train.csv, line 3: column 'who' is empty: fill"),
+    ({"group_column": "who", "eval_share": 0.0}, "", r"^--group_column=who only goes with --eval_share"),
+    (
       {},
       "text,label\nx,a\nX,b\n",
       r"train.csv: too few different texts \(1\) to hold some out: add one, or give --eval",
@@ -124,6 +131,26 @@ def test_what_cannot_be_divided_is_refused(
     Path(train_file).write_text(content)
   with pytest.raises(UserError, match=message):
     TextData(make_config(train_file, **changes)).read(train=True, evaluate=True, predict=False)
+
+
+def test_rows_of_a_group_are_on_one_side_and_every_label_stays_in_the_training_rows(tmp_path: Path) -> None:
+  path = tmp_path / "train.csv"
+  lines = [f"text {row},{'ab'[row % 2]},patient {row // 4}\n" for row in range(40)]
+  path.write_text("text,label,patient\n" + "".join(lines))
+  sides = []
+  for text_file in (path, tmp_path / "*.csv"):
+    data = TextData(make_config(str(text_file), group_column="patient"))
+    groups = {split: data.rows(split).table.columns["patient"] for split in ("train", "dev")}
+    assert not {*groups["train"]} & {*groups["dev"]}
+    assert (len(groups["train"]), len(groups["dev"])) == (28, 12)  # a third of 40, in groups of 4
+    assert data.row_settings("dev")["group"] == "patient"
+    sides.append(data.rows("dev").ids)
+  assert sides[0] == sides[1]
+  path.write_text("text,label,patient\nx,a,1\ny,b,2\nz,a,1\n")
+  with pytest.raises(
+    UserError, match=r"all rows of the label '.' are in groups of --group_column=patient that are held"
+  ):
+    TextData(make_config(str(path), group_column="patient")).rows("dev")
 
 
 @pytest.mark.parametrize("has_eval_file", [False, True])
