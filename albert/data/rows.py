@@ -104,8 +104,8 @@ class Rows:
     """Returns some of the rows, in the order of their indices. They keep their numbers."""
     indices = list(indices)
     columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
-    numbers, parts = ([values[i] for i in indices] for values in (self.row_numbers, self.parts or range(len(self))))
-    return dataclasses.replace(self, columns=columns, row_numbers=numbers, parts=parts if self.parts else ())
+    parts = [self.parts[i] for i in indices] if self.parts else ()
+    return dataclasses.replace(self, columns=columns, row_numbers=[self.row_numbers[i] for i in indices], parts=parts)
 
 
 # The data of a split: the path of a file, or rows in memory.

@@ -251,6 +251,7 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
+    runs_flag: the flag that gives the number of several runs.
     freezes_encoder: whether training leaves the embeddings and the layers as they are (--freeze_encoder).
     usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
     usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
@@ -274,6 +275,7 @@ class Task(abc.ABC):
   predicts_in_batches = True
   predictions_extension = ".tsv"
   needs_initial_weights = False
+  runs_flag = "num_runs"
   freezes_encoder = False
   usual_steps: int = 200
   usual_epochs: int = 3
@@ -520,6 +522,15 @@ class Task(abc.ABC):
       cache: whether the tokenized data may be cached on disk.
     """
     return type(self)(self.model_config, self.data.with_source(split, source, cache=cache))
+
+  def of_run(self: _TaskT, index: int) -> _TaskT:
+    """Returns the task of one of several runs, counted from 0: this task, unless each run has other data."""
+    del index
+    return self
+
+  def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes what several finished runs, whose directories are run_dirs, predict together. By default nothing."""
+    del run_dirs, output_dir
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Predicts the test sets, and returns the answers without writing them. By default it is one test set.

@@ -5,6 +5,7 @@ Reading checks the files. A command does it before TensorFlow is imported, so th
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import math
@@ -82,6 +83,7 @@ class TextData(FinetuningData):
     formats: split -> layout of its file.
     test_splits: the test sets, also those without a file.
     evaluation_splits: the splits to evaluate on.
+    undivided: all rows of training data of which a part is held out, once it was read.
 
   Raises:
     UserError: the task is unknown, or flags do not fit together.
@@ -92,6 +94,7 @@ class TextData(FinetuningData):
   def __init__(self, config: ClassifierConfig):
     super().__init__(config)
     self._has_logged = False  # whether the training data was described
+    self.undivided: TextRows
     self._set_spec(config)
 
   def _set_spec(self, config: ClassifierConfig) -> None:
@@ -146,8 +149,8 @@ class TextData(FinetuningData):
     return [split for split in self.test_splits if not self.formats[split].folder or self.has_file(split)]
 
   def is_divided(self, split: str) -> bool:
-    """Whether the split is a part of the training data, because of --eval_share."""
-    return bool(self.config.eval_share) and split in (TRAIN, DEV)
+    """Whether the split is a part of the training data, because of --eval_share or --folds."""
+    return bool(self.config.eval_share or self.config.folds) and split in (TRAIN, DEV)
 
   def splits_made_of(self, split: str) -> Collection[str]:
     """Returns the splits that are made from the data of a split: both parts of divided training data, or itself."""
@@ -156,8 +159,8 @@ class TextData(FinetuningData):
   def find(self, split: str) -> Sequence[DataSource]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir.
 
-    With --eval_share it is that of the training data. With --formulation=ranking, the training file follows if it
-    exists: its sentences are candidates, too.
+    With --eval_share or --folds it is that of the training data. With --formulation=ranking, the training file follows
+    if it exists: its sentences are candidates, too.
 
     Raises:
       UserError: the task does not have this split, a flag is missing, or there is no such file.
@@ -220,6 +223,7 @@ class TextData(FinetuningData):
     if self.is_divided(split):
       settings |= {"group": config.group_column} if config.group_column else {}
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
+      settings |= {"folds": config.folds, "fold": config.fold} if config.folds else {}
     if self.spec.label_separator:
       settings["label_separator"] = self.spec.label_separator
     return settings
@@ -237,7 +241,7 @@ class TextData(FinetuningData):
     return itertools.chain.from_iterable(rows.texts)
 
   def read_split(self, split: str) -> TextRows:
-    """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
+    """Reads the rows of a split. If it is a part of the training data, this reads both parts."""
     self.find_labels()
     if split not in self._rows:
       self._add_rows(split, self._read_table(split))
@@ -253,8 +257,16 @@ class TextData(FinetuningData):
     file_format = self.formats[TRAIN if self.is_divided(split) else split]
     return tables.concatenate([read_text_table(source, file_format, self.spec) for source in sources])
 
+  def of_fold(self, fold: int) -> TextData:
+    """Returns a copy that trains and evaluates for another fold of --folds, from 1. The file is not read again."""
+    self.rows(DEV)
+    data = copy.copy(self)
+    data.config = dataclasses.replace(self.config, fold=fold)
+    data._rows = self._rows | divide(self.undivided, self.spec, data.config)
+    return data
+
   def _add_rows(self, split: str, table: Table) -> None:
-    """Converts the table of a split to rows, and logs what seems wrong. --eval_share makes two splits of it."""
+    """Converts the table of a split to rows, and logs what seems wrong. Divided data becomes two splits."""
     config, spec, divides = self.config, self.spec, self.is_divided(split)
     file_format = self.formats[TRAIN if divides else split]
     rows = rows_of_table(table, file_format, spec)
@@ -265,7 +277,9 @@ class TextData(FinetuningData):
       )
     if file_format.label and spec.name == CUSTOM:
       warn_of_empty_texts(rows)
-    self._rows |= divide(rows, spec, config.eval_share, config.eval_seed) if divides else {split: rows}
+    if divides:
+      self.undivided = rows
+    self._rows |= divide(rows, spec, config) if divides else {split: rows}
 
   def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads all data that a command needs. Before training, logs the rows of each label, and what seems wrong."""
@@ -306,7 +320,7 @@ class TextData(FinetuningData):
     data = super().with_source(split, source, cache=cache)
     data._has_logged = self._has_logged and split != TRAIN
     if split == DEV:  # the task has a development set now, so nothing is held out
-      data.config = dataclasses.replace(data.config, eval_share=0.0, group_column="")
+      data.config = dataclasses.replace(data.config, eval_share=0.0, folds=0, fold=0, group_column="")
     data._set_layout()
     return data
 
@@ -317,8 +331,8 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
   Raises:
     UserError: the file belongs to another task of GLUE; or see tables.read_table.
   """
-  labels = file_format.label_columns or (file_format.label,)
-  names = [*file_format.texts, *filter(None, (*labels, file_format.id, file_format.group))]
+  label_columns = file_format.label_columns or (file_format.label,)
+  names = [*file_format.texts, *filter(None, (*label_columns, file_format.id, file_format.group))]
   if spec.name != CUSTOM and not file_format.header and isinstance(source, str):
     header = tables.read_header(source)
     of_others = [name for name, task in _COLUMNS_OF_TASKS.items() if name in header and task != spec.name]
@@ -328,13 +342,13 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       raise UserError(
         f"{source}, line 1: {fault}; there are: {quote_names(header)}: check --task_name={spec.name} and --data_dir"
       )
-  header, separator = file_format.header, file_format.separator
-  if header and not separator and spec.name == CUSTOM and isinstance(source, str):
-    separator = tables.separator_of_fields(source, len(header))
+  separator = file_format.separator
+  if file_format.header and not separator and spec.name == CUSTOM and isinstance(source, str):
+    separator = tables.separator_of_fields(source, len(file_format.header))
   return tables.read_table(
     source,
     names,
-    header=header or None,
+    header=file_format.header or None,
     separator=separator,
     tolerated_damage=file_format.tolerated_damage,
     list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},
@@ -451,47 +465,53 @@ def text_keys(rows: TextRows) -> list[str]:
   return ["\0".join(" ".join(text.casefold().split()) for text in texts) for texts in zip(*rows.texts, strict=True)]
 
 
-def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str, TextRows]:
+def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str, TextRows]:
   """Divides labeled rows into a training and a development set.
 
   Args:
     rows: the rows of the training file.
     spec: the task.
-    share: the share of the rows to evaluate on, between 0 and 1. It is a share of the rows of each class, or of the
-      quantiles of the numbers of a regression.
-    seed: seed of the choice.
+    config: eval_share, the share of the rows to evaluate on: of the rows of each class, or of the quantiles of the
+      numbers of a regression. Or folds and the fold to evaluate on; the first one if none is given.
   Returns: split -> its rows, in the order of the file.
   Raises:
-    UserError: a class has fewer than two different texts, or there are fewer than two texts.
+    UserError: there are too few rows of a class, or too few different texts or groups.
   """
-  table, column = rows.table, spec.train.group if spec.train else ""
-  groups = TextGroups(table.non_empty_texts(column) if column else text_keys(rows), seed)
+  table, column, minimum = rows.table, config.group_column, config.folds or 2
+  groups = TextGroups(table.non_empty_texts(column) if column else text_keys(rows), config.eval_seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
-  if len(groups.groups) < 2:
+  if config.folds:
+    remedy = f"--folds={config.folds} needs as many: give fewer folds, or add rows"
+  if len(groups.groups) < minimum:
     kind = f"groups in --group_column={column}" if column else "texts"
     raise UserError(f"{table.name}: too few different {kind} ({len(groups.groups)}) to hold some out: {remedy}")
-  if spec.is_regression:
-    held_out = groups.choose_of_numbers(rows.labels, share)
+  # If a row may have several labels, [N, C], or a group has rows of several, they are not stratified.
+  has_classes = not spec.is_regression and rows.labels.ndim == 1
+  classes = rows.labels if has_classes and not column else np.zeros(len(rows), np.int32)
+  if has_classes and not column:
+    for of_class in groups.by_class(classes).values():
+      if len(of_class) < minimum:
+        row, number = min(map(min, of_class)), "is the only one" if len(of_class) == 1 else f"is one of {len(of_class)}"
+        raise UserError(
+          f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
+          f"evaluation: this {number}: {remedy}"
+        )
+  if config.folds:
+    if spec.is_regression:  # neighbouring numbers are of one class, and in different folds
+      classes = np.argsort(np.argsort(rows.labels, kind="stable"), kind="stable") // config.folds
+    is_held_out = groups.folds(classes, config.folds) == (config.fold or 1)
   else:
-    # If a row may have several labels, [N, C], or a group rows of several, they are not stratified.
-    classes = rows.labels if rows.labels.ndim == 1 and not column else np.zeros(len(rows), np.int32)
-    single_texts = [of_class[0][0] for of_class in groups.by_class(classes).values() if len(of_class) < 2]
-    if single_texts:
-      row = min(single_texts)
-      raise UserError(
-        f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
-        f"evaluation: this is the only one: {remedy}"
-      )
-    held_out = groups.choose_of_classes(classes, share)
-  is_held_out = np.zeros(len(rows), bool)
-  is_held_out[held_out] = True
-  if column and rows.labels.dtype.kind != "f" and rows.labels.ndim == 1:
-    for label in {*rows.labels[held_out].tolist()} - {*rows.labels[~is_held_out].tolist()}:
+    choose = groups.choose_of_numbers if spec.is_regression else groups.choose_of_classes
+    is_held_out = np.zeros(len(rows), bool)
+    is_held_out[choose(rows.labels if spec.is_regression else classes, config.eval_share)] = True
+  if column and has_classes:
+    for label in {*rows.labels[is_held_out].tolist()} - {*rows.labels[~is_held_out].tolist()}:
       raise UserError(
         f"{table.name}: all rows of the label {spec.labels[label]!r} are in groups of --group_column={column} that are "
-        "held out: give another --eval_seed, or a smaller --eval_share"
+        "held out: give another --eval_seed, or hold out less"
       )
-  return {TRAIN: rows.select(np.flatnonzero(~is_held_out).tolist()), DEV: rows.select(held_out)}
+  train, dev = (np.flatnonzero(is_chosen).tolist() for is_chosen in (~is_held_out, is_held_out))
+  return {TRAIN: rows.select(train), DEV: rows.select(dev)}
 
 
 def warn_of_empty_texts(rows: TextRows) -> None:

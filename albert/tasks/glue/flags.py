@@ -51,7 +51,7 @@ class ClassifierConfig(FinetuningConfig):
     "",
     "file or files to evaluate on, instead of those in data_dir",
     affects_training=False,
-    resets=("eval_share", "group_column"),
+    resets=("eval_share", "folds", "fold", "group_column"),
   )
   eval_share: float = option(
     0.0,
@@ -59,7 +59,16 @@ class ClassifierConfig(FinetuningConfig):
     minimum=0,
     below=1,
   )
-  eval_seed: int = option(EVAL_SEED, "seed of the choice of the rows of --eval_share (task custom)", minimum=0)
+  eval_seed: int = option(
+    EVAL_SEED, "seed of the choice of the rows of --eval_share and of --folds (task custom)", minimum=0
+  )
+  folds: int = option(
+    0,
+    "cross-validation: --train_file is divided into this many folds, and each is evaluated by a model of its own that "
+    "is trained on the others; 0: none (task custom)",
+    minimum=0,
+  )
+  fold: int = option(0, "train and evaluate for this fold of --folds alone, from 1; 0: for each of them", minimum=0)
   predict_file: str = option("", "file or files to predict, instead of those in data_dir", affects_training=False)
   formulation: str = option(
     PLAIN,

@@ -20,6 +20,7 @@ from albert.data.examples import OPTION_MASK
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.tables import read_header, read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
@@ -66,6 +67,7 @@ class TextTask(Task):
     super().__init__(model_config, data)
     self.spec = spec = data.spec
     self.formulation = _make_formulation(data)
+    self.runs_flag = "folds" if self.config.folds else "num_runs"
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
     featurizer, settings = features.TextFeaturizer(*tokenizer), {}
@@ -99,7 +101,7 @@ class TextTask(Task):
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation", "multi_label")}
 
   def data_records(self) -> dict[str, str]:
-    """Returns a summary of the labeled rows, and with --eval_share which rows are held out."""
+    """Returns a summary of the labeled rows, and which rows of the training file are held out."""
     data, summaries = self.data, self.data.summaries()
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
     if data.is_divided(DEV) and DEV in summaries:
@@ -107,7 +109,7 @@ class TextTask(Task):
       record = {
         "source": data.source_names(DEV),
         "sha256": content.sha256 if table.parts else content.files[0].sha256,
-        "eval_share": self.config.eval_share,
+        **{name: getattr(self.config, name) for name in (("folds", "fold") if self.config.folds else ("eval_share",))},
         "eval_seed": self.config.eval_seed,
         f"{table.unit}s": list(map(table.location, range(len(table)))) if table.parts else list(table.row_numbers),
       }
@@ -212,6 +214,22 @@ class TextTask(Task):
       label = self.spec.labels[self.spec.positive_class]
       log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)", is_detail=True)
     results.draw_pictures(directory, split, split_predictions)
+
+  def of_run(self, index: int) -> TextTask:
+    """Returns the task of one of several runs, counted from 0. With --folds, each has another development set."""
+    return TextTask(self.model_config, self.data.of_fold(index + 1)) if self.config.folds else self
+
+  def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes the prediction of each row of the training file by the run that has not seen it, with --folds."""
+    if not self.config.folds:
+      return
+    paths = [predictions.predictions_path(directory, DEV) for directory in run_dirs]
+    header = read_header(paths[0])
+    columns = [read_table(path, header).columns.values() for path in paths]
+    row_of_id = {row[0]: row for columns_of_run in columns for row in zip(*columns_of_run, strict=True)}
+    path = predictions.predictions_path(output_dir, "out_of_fold")
+    predictions.write_table(path, header, [row_of_id[row_id] for row_id in self.data.undivided.ids])
+    log(f"wrote {path}")
 
   def read_run(self, output_dir: str) -> None:
     """Reads the thresholds of a run whose rows may have several labels."""

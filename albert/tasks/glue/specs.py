@@ -288,16 +288,19 @@ def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
 
 
 def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Sequence[str]) -> None:
-  """Raises UserError if --eval_share, --multi_label or --thresholds cannot be used."""
-  share, separator = f"--eval_share={config.eval_share:g}", config.label_separator
-  if config.group_column and not config.eval_share:
-    raise UserError(f"--group_column={config.group_column} only goes with --eval_share, such as --eval_share=0.1")
-  if config.eval_share and name != CUSTOM:
+  """Raises UserError if --eval_share, --folds, --multi_label or --thresholds cannot be used."""
+  separator, divisions = config.label_separator, [f"--folds={config.folds}"] * bool(config.folds)
+  divisions += [f"--eval_share={config.eval_share:g}"] * bool(config.eval_share)
+  if config.group_column and not divisions:
+    raise UserError(f"--group_column={config.group_column} only goes with --eval_share or --folds: give one of them")
+  if divisions and name != CUSTOM:
     raise UserError(
-      f"{share} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
+      f"{divisions[0]} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
     )
-  if config.eval_share and config.eval_file:
-    raise UserError(f"{share} and --eval_file={config.eval_file} are both given: give one")
+  if divisions and len(given := divisions + [f"--eval_file={config.eval_file}"] * bool(config.eval_file)) > 1:
+    raise UserError(f"{given[0]} and {given[1]} are both given: give one")
+  if config.folds == 1 or config.fold > config.folds:
+    raise UserError(f"--folds={config.folds} --fold={config.fold}: give two or more folds, and one of them, from 1")
   flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:
     return

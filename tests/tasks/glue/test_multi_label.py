@@ -311,7 +311,8 @@ def test_columns_of_0_and_1_are_several_labels_of_csv_and_of_frames(tmp_path: Pa
   path = tmp_path / "train.csv"
   path.write_text(f"{header}1,one,x,0\n0,two,x,0\n1,three,x,1\n")
   names = "" if header else "toxic,text,sure,insult"
-  flags = {"task_name": "custom", "text_columns": "text", "label_column": "toxic,insult", "column_names": names}
+  columns = {"text_columns": "text", "label_column": "toxic,insult", "column_names": names}
+  flags: dict[str, Any] = {"task_name": "custom", **columns}
   data = TextData(ClassifierConfig(train_file=str(path), **flags))
   np.testing.assert_array_equal(data.rows("train").labels, [[1, 0], [0, 0], [1, 1]])
   assert (data.config.labels, data.config.multi_label) == ("toxic,insult", True)
