@@ -126,7 +126,6 @@ class Settings:
   Attributes:
     flags: name -> value of the flags on the command line, without those that are left out.
     task_entry: the task's entry in the registry.
-    runs_flag: the flag that gives the number of runs: num_runs, or folds, each of which is a run.
     existing_run: the run that output_dir already holds; None if there is none.
     recipe: the recipe of the command or of that run.
 
@@ -142,13 +141,11 @@ class Settings:
     self.flags = dict(flags)
     self._does_training = bool(flags.get("do_train"))
     self._check_alternatives()
-    self.runs_flag = "num_runs"
-    if self.flags.get("folds") and not self.flags.get("fold"):
-      if "num_runs" in self.flags:
-        raise UserError(f"--folds={flags['folds']} and --num_runs={flags['num_runs']} are both given: give one")
-      self.runs_flag, self.flags["num_runs"] = "folds", flags["folds"]
-    num_runs = self.flags.get("num_runs", 1)
-    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), num_runs, self.runs_flag)
+    runs_flag = "folds" if flags.get("folds") and not flags.get("fold") else "num_runs"
+    if runs_flag == "folds" and "num_runs" in flags:
+      raise UserError(f"--folds={flags['folds']} and --num_runs={flags['num_runs']} are both given: give one")
+    self._num_runs: int = flags.get(runs_flag, 1)
+    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self._num_runs, runs_flag)
     if self.existing_run is None:
       self._refuse_directory_of_several_runs()
     elif self.existing_run.values.get("task", task_name) != task_name:
@@ -186,7 +183,7 @@ class Settings:
     evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
     if self._does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
       return
-    if self.flags.get("num_runs", 1) == 1:
+    if self._num_runs == 1:
       best = files.join(directory, output_files.read_runs(path)["best_run"])
       raise UserError(f"{path}: this directory holds several runs: give one of them, such as --output_dir={best}")
 
@@ -286,7 +283,7 @@ class Settings:
     Raises:
       UserError: see `values`; or a value is out of range.
     """
-    values = self.values(RunConfig) | {"recipe": self.recipe.name}
+    values = self.values(RunConfig) | {"recipe": self.recipe.name, "num_runs": self._num_runs}
     train = self.values(TrainConfig, "train")
     if self.existing_run and not self._does_training:
       # The command uses a checkpoint of the run. If all of them were deleted, it must fail. It must not use the weights

@@ -485,9 +485,9 @@ def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str
   if len(groups.groups) < minimum:
     kind = f"groups in --group_column={column}" if column else "texts"
     raise UserError(f"{table.name}: too few different {kind} ({len(groups.groups)}) to hold some out: {remedy}")
-  # If a row may have several labels, [N, C], or a group has rows of several, they are not stratified.
+  # Rows that may have several labels, [N, C], are not stratified, nor is the share of groups, which mix the labels.
   has_classes = not spec.is_regression and rows.labels.ndim == 1
-  classes = rows.labels if has_classes and not column else np.zeros(len(rows), np.int32)
+  classes = rows.labels if has_classes and (config.folds or not column) else np.zeros(len(rows), np.int32)
   if has_classes and not column:
     for of_class in groups.by_class(classes).values():
       if len(of_class) < minimum:
@@ -499,17 +499,20 @@ def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str
   if config.folds:
     if spec.is_regression:  # neighbouring numbers are of one class, and in different folds
       classes = np.argsort(np.argsort(rows.labels, kind="stable"), kind="stable") // config.folds
-    is_held_out = groups.folds(classes, config.folds) == (config.fold or 1)
+    parts = groups.folds(classes, config.folds)
   else:
     choose = groups.choose_of_numbers if spec.is_regression else groups.choose_of_classes
-    is_held_out = np.zeros(len(rows), bool)
-    is_held_out[choose(rows.labels if spec.is_regression else classes, config.eval_share)] = True
+    parts = np.zeros(len(rows), np.int32)
+    parts[choose(rows.labels if spec.is_regression else classes, config.eval_share)] = 1
   if column and has_classes:
-    for label in {*rows.labels[is_held_out].tolist()} - {*rows.labels[~is_held_out].tolist()}:
-      raise UserError(
-        f"{table.name}: all rows of the label {spec.labels[label]!r} are in groups of --group_column={column} that are "
-        "held out: give another --eval_seed, or hold out less"
-      )
+    for index, label in enumerate(spec.labels):
+      of_label = np.unique(parts[rows.labels == index])
+      if of_label.size == 1 and of_label[0] > 0:
+        raise UserError(
+          f"{table.name}: all rows of the label {label!r} are in groups of --group_column={column} that are held out "
+          "together: give another --eval_seed, or hold out less"
+        )
+  is_held_out = parts == (config.fold or 1)
   train, dev = (np.flatnonzero(is_chosen).tolist() for is_chosen in (~is_held_out, is_held_out))
   return {TRAIN: rows.select(train), DEV: rows.select(dev)}
 

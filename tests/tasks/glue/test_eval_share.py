@@ -156,10 +156,9 @@ def test_rows_of_a_group_are_on_one_side_and_every_label_stays_in_the_training_r
     sides.append(data.rows("dev").ids)
   assert sides[0] == sides[1]
   path.write_text("text,label,patient\nx,a,1\ny,b,2\nz,a,1\n")
-  with pytest.raises(
-    UserError, match=r"all rows of the label '.' are in groups of --group_column=patient that are held"
-  ):
-    TextData(make_config(str(path), group_column="patient")).rows("dev")
+  for division in ({}, {"eval_share": 0.0, "folds": 2, "fold": 1}, {"eval_share": 0.0, "folds": 2, "fold": 2}):
+    with pytest.raises(UserError, match=r"all rows of the label '.' are in groups of --group_column=patient that are"):
+      TextData(make_config(str(path), group_column="patient", **division)).rows("dev")
 
 
 @pytest.mark.parametrize("group", ["", "patient"])
