@@ -400,8 +400,9 @@ def _first_rows(path: str, separator: str, count: int) -> list[list[str]]:
 
 def _only_separator(location: str, fitting: Sequence[str]) -> str:
   if len(fitting) > 1:
-    candidates = " or ".join(f"{SEPARATORS[separator]} ({separator!r})" for separator in fitting)
-    raise UserError(f"{location}: fields may be separated by {candidates}: give --separator, such as {fitting[0]!r}")
+    candidates = " or ".join(SEPARATORS[separator] for separator in fitting)
+    flags = " or ".join(f"--separator={separator!r}" for separator in fitting).replace("'\\t'", "tab")
+    raise UserError(f"{location}: fields may be separated by {candidates}: give {flags}")
   return "".join(fitting)
 
 
