@@ -202,9 +202,9 @@ def parse_columns(text: str, flag: str = "text_columns") -> tuple[str, ...]:
   """Parses the value of --text_columns, --label_column or --column_names.
 
   Args:
-    flag: the name of the flag, for messages.
     text: names separated by commas, like a line of a CSV file: a name that contains a comma or begins with a quote or
       a bracket is enclosed in quotes, and quotes inside of quotes are doubled. Or a JSON list of names.
+    flag: the name of the flag, for messages.
   Returns: the names, without spaces at their ends.
   Raises:
     UserError: the text is neither of these.

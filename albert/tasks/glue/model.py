@@ -67,7 +67,7 @@ class TextTask(Task):
     super().__init__(model_config, data)
     self.spec = spec = data.spec
     self.formulation = _make_formulation(data)
-    self.runs_flag = "folds" if self.config.folds else "num_runs"
+    self.runs_flag = "folds" if self.config.folds and not self.config.fold else "num_runs"
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
     featurizer, settings = features.TextFeaturizer(*tokenizer), {}
@@ -217,11 +217,11 @@ class TextTask(Task):
 
   def of_run(self, index: int) -> TextTask:
     """Returns the task of one of several runs, counted from 0. With --folds, each has another development set."""
-    return TextTask(self.model_config, self.data.of_fold(index + 1)) if self.config.folds else self
+    return TextTask(self.model_config, self.data.of_fold(index + 1)) if self.runs_flag == "folds" else self
 
   def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
     """Writes the prediction of each row of the training file by the run that has not seen it, with --folds."""
-    if not self.config.folds:
+    if self.runs_flag != "folds":
       return
     paths = [predictions.predictions_path(directory, DEV) for directory in run_dirs]
     header = read_header(paths[0])
