@@ -55,6 +55,7 @@ _PYTHON_NAMES = {
   "text_columns": "text",
   "label_column": "label",
   "id_column": "id",
+  "group_column": "group",
   "albert_config_file": "model",
 }
 

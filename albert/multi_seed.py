@@ -1,4 +1,4 @@
-"""Runs a command with several seeds, and summarizes the metrics over the seeds.
+"""Runs a command with several seeds, or for several folds, and summarizes the metrics over the runs.
 
 The ALBERT paper reports medians over several runs of fine-tuning (section 4.1).
 """
@@ -36,7 +36,7 @@ _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def run_seeds(task: Task, config: RunConfig) -> None:
-  """Trains, evaluates and predicts, as the config says, with each of num_runs seeds.
+  """Trains, evaluates and predicts, as the config says, with each of num_runs seeds. With --folds, each has its fold.
 
   Each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all runs, their median,
   mean and spread, and the name of the best run. Then the checkpoints of all runs except the best are deleted. A run
@@ -61,7 +61,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   }
   runs_file = files.join(config.output_dir, output_files.RUNS)
   earlier_seeds = output_files.read_runs(runs_file)["seeds"] if files.exists(runs_file) else []
-  _check_seeds(runs_file, earlier_seeds, list(configs))
+  _check_seeds(runs_file, earlier_seeds, list(configs), task.runs_flag)
   # Earlier versions did not record the end of training for every task.
   for seed in earlier_seeds:
     record = files.join(configs[seed].output_dir, output_files.TRAINING_LOSS)
@@ -73,7 +73,10 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     task.check_inputs(train=True, evaluate=True, predict=True)
     for seed_config in configs.values():
       _check_predictions(task, seed_config)
-  metrics_of_seeds = {seed: _run_seed(task, seed_config) for seed, seed_config in configs.items()}
+  metrics_of_seeds = {
+    seed: _run_seed(task.of_run(index), seed_config) for index, (seed, seed_config) in enumerate(configs.items())
+  }
+  task.finish_runs([seed_config.output_dir for seed_config in configs.values()], config.output_dir)
   best_seed = _summarize(task, config.output_dir, metrics_of_seeds)
   best_dir, best_metrics = configs[best_seed].output_dir, metrics_of_seeds[best_seed]
   if failure := find_failure(best_dir, best_metrics, task.best_loss):
@@ -83,7 +86,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       files.remove_tree(files.join(seed_config.output_dir, output_files.CHECKPOINTS))
 
 
-def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: Sequence[int]) -> None:
+def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: Sequence[int], flag: str) -> None:
   """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints."""
   if set(earlier_seeds) <= set(seeds):
     return
@@ -91,7 +94,7 @@ def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: Sequence[i
   raise UserError(
     f"{runs_file}: has runs of the seeds {min(earlier_seeds)} to {max(earlier_seeds)}, of which only the best has "
     f"checkpoints, but this command's seeds are {seeds[0]} to {seeds[-1]}: give --seed={first} "
-    f"--num_runs={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
+    f"--{flag}={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
   )
 
 

@@ -186,6 +186,36 @@ def test_several_seeds_and_their_ensemble_predict_a_test_set(
     assert (tmp_path / "ensemble" / name).stat().st_size > 0
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager_steps")
+def test_folds_are_runs_whose_predictions_cover_the_training_file(
+  tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  rows = [f"text {row} {'good' if row % 3 else 'bad'};{'yes' if row % 3 else 'no'};{row // 2}" for row in range(18)]
+  train = write_lines(tmp_path / "train.csv", "text;label;key", *rows)
+  runs = tmp_path / "runs"
+  argv = [*finetuning_flags(spm_model), *CUSTOM_TASK, f"--train_file={train}", "--group_column=key", "--seed=5"]
+  argv += ["--do_train", "--do_eval"]
+  for start in range(2):
+    with script_flags("classifier"):
+      run_script("classifier", *argv, "--folds=3", f"--output_dir={runs}")
+    assert capsys.readouterr().err.count("is done") == 3 * start
+  lines = (runs / "predictions_out_of_fold.tsv").read_text().splitlines()
+  assert [line.split("\t")[:2] for line in lines[1:]] == [[str(n), "yes" if n % 3 else "no"] for n in range(18)]
+  of_folds = {run: (runs / f"run-{run}" / "predictions_dev.tsv").read_text() for run in (5, 6, 7)}
+  assert sorted(lines[1:]) == sorted(line for text in of_folds.values() for line in text.splitlines()[1:])
+  best = json.loads((runs / "runs.json").read_text())["best_run"]
+  with script_flags("classifier"):
+    run_script("classifier", f"--output_dir={runs / best}", "--do_eval")  # the run knows its fold
+  assert (runs / best / "predictions_dev.tsv").read_text() == of_folds[int(best[4:])]
+  for flags, message in (
+    (["--folds=4"], r"--folds=4: the run in .*run-5 has folds = 3"),
+    (["--folds=3", "--num_runs=2"], r"^--folds=3 and --num_runs=2 are both given: give one"),
+  ):
+    with script_flags("classifier"), pytest.raises(UserError, match=message):
+      run_script("classifier", *argv, *flags, f"--output_dir={runs}")
+
+
 def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best(tmp_path: Path) -> None:
   task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
   results = {seed: {"accuracy": 0.5, "loss": loss} for seed, loss in ((7, 0.8), (8, 0.6), (9, 0.6))}

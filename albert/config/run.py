@@ -318,6 +318,11 @@ class FinetuningConfig(Config):
   fresh_head: bool = option(
     False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=base.MODEL
   )
+  freeze_encoder: bool = option(
+    False,
+    "train only the pooler and the head: the embeddings and the layers keep their weights",
+    group=base.TRAINING,
+  )
 
   def default_lengths(self) -> dict[str, int]:
     """Returns field -> the value that 0 stands for, for the task's lengths that depend on max_seq_length."""

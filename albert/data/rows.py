@@ -52,12 +52,14 @@ class Rows:
       for the value of an optional column that a row lacks.
     row_numbers: the number of each row, from 0; or for rows of a file the number of its line, from 1.
     unit: what `row_numbers` count: "row", or "line".
+    parts: of rows from several files, the file of each row: rows with its name and its unit.
   """
 
   name: str
   columns: Mapping[str, Sequence[Any]]
   row_numbers: Sequence[int]
   unit: str = "row"
+  parts: Sequence[Rows] = ()
 
   def __len__(self) -> int:
     return len(self.row_numbers)
@@ -67,8 +69,13 @@ class Rows:
 
   def location(self, index: int) -> str:
     """Returns where a row is, for an error message: `train: row 17` or `train.csv, line 19`."""
-    separator = "," if self.unit == "line" else ":"
-    return f"{self.name}{separator} {self.unit} {self.row_numbers[index]}"
+    part = self.parts[index] if self.parts else self
+    separator = "," if part.unit == "line" else ":"
+    return f"{part.name}{separator} {part.unit} {self.row_numbers[index]}"
+
+  def short_location(self, index: int) -> str:
+    """Returns where a row is in its file, `line 19`, for a message that names the file before; see `parts`."""
+    return self.location(index) if self.parts else f"{self.unit} {self.row_numbers[index]}"
 
   def values(self, index: int) -> dict[str, Any]:
     """Returns the columns of a row, without those that it lacks."""
@@ -97,7 +104,8 @@ class Rows:
     """Returns some of the rows, in the order of their indices. They keep their numbers."""
     indices = list(indices)
     columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
-    return dataclasses.replace(self, columns=columns, row_numbers=[self.row_numbers[i] for i in indices])
+    parts = [self.parts[i] for i in indices] if self.parts else ()
+    return dataclasses.replace(self, columns=columns, row_numbers=[self.row_numbers[i] for i in indices], parts=parts)
 
 
 # The data of a split: the path of a file, or rows in memory.

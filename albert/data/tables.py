@@ -1,19 +1,23 @@
 """Reads tables of text: TSV, CSV, JSON-lines and Parquet files, with or without a header, and rows in memory.
 
 A byte-order mark is removed, lines end in LF or CRLF, and blank lines at the end of a file are ignored. Other line
-separators of Unicode are part of the text. In CSV files, quotes enclose fields. In TSV files, they are ordinary
-characters, because GLUE's files contain unpaired quotes.
+separators of Unicode are part of the text. In CSV files, and in others whose fields are not separated by tabs, quotes
+enclose fields. In TSV files, they are ordinary characters, because GLUE's files contain unpaired quotes. Files with a
+name that ends in .gz are decompressed.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
+import itertools
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -37,6 +41,11 @@ _MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
 # What stands for 0 and 1 in a field with a number for each label.
 _BITS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+
+# Separators of fields that are recognized, and their names in messages.
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
+# The first rows of a file without a header, by which its separator is recognized.
+_NUM_FIRST_ROWS = 20
 
 # A row of a TSV or CSV file: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
@@ -77,9 +86,9 @@ class Table(Rows):
     for row, value in enumerate(values):
       check_name(self.location(row), name, value)
       if first_row.setdefault(value, row) != row:
+        first = self.short_location(first_row[value])
         raise UserError(
-          f"{self.location(row)}: {name} {value!r} is already used in {self.unit} "
-          f"{self.row_numbers[first_row[value]]}: give each row another {name}"
+          f"{self.location(row)}: {name} {value!r} is already used in {first}: give each row another {name}"
         )
     return values
 
@@ -224,6 +233,32 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   return matrix
 
 
+def concatenate(tables: Sequence[Table]) -> Table:
+  """Returns the rows of several tables with the same columns. Messages name the table that a row comes from."""
+  if len(tables) == 1:
+    return tables[0]
+  columns = {name: [value for table in tables for value in table.columns[name]] for name in tables[0].columns}
+  numbers = [number for table in tables for number in table.row_numbers]
+  parts = [part for table in tables for part in [Rows(table.name, {}, (), table.unit)] * len(table)]
+  damaged_lines = [line for table in tables for line in table.damaged_lines]
+  return Table(", ".join(table.name for table in tables), columns, numbers, "line", parts, damaged_lines)
+
+
+def bit_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
+  """Converts columns of 0 and 1 to an indicator matrix, int32 [N, C]. Raises UserError for another value."""
+  matrix = np.zeros([len(table), len(names)], np.int32)
+  for index, name in enumerate(names):
+    for row, value in enumerate(table.columns[name]):
+      bit = _BITS.get(value.strip().lower())
+      if bit is None:
+        raise UserError(
+          f"{table.location(row)}: column {name!r} is {format_value(value.strip())}: give 1 if the row has this label, "
+          "else 0"
+        )
+      matrix[row, index] = bit
+  return matrix
+
+
 def read_header(source: DataSource) -> list[str]:
   """Returns the names of the columns of a file, or of rows in memory.
 
@@ -236,7 +271,7 @@ def read_header(source: DataSource) -> list[str]:
     return parquet_column_names(source)
   if is_json_file(source):
     return next((list(values) for _, values in read_json_objects(source)), [])
-  return next(([field.strip() for field in fields] for _, fields in _read_rows(source)), [])
+  return _header(_read_rows(source, _usual_separator(source)))
 
 
 def read_table(
@@ -244,6 +279,7 @@ def read_table(
   names: Sequence[str],
   *,
   header: Sequence[str] | None = None,
+  separator: str = "",
   tolerated_damage: float = 0.0,
   list_columns: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
@@ -255,6 +291,8 @@ def read_table(
       fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
+    separator: what separates the fields; "" for commas in .csv files and tabs in others, or for the one of SEPARATORS
+      with which the first line names the columns.
     tolerated_damage: maximum number of damaged rows for each undamaged row, such as 0.001. A row is damaged if it has
       more or fewer fields than the header. Damaged rows are left out and listed in damaged_lines.
     list_columns: name of a column -> separator. Where its values are lists, as JSON and Parquet have them, the field
@@ -274,18 +312,26 @@ def read_table(
     return _table_of_rows(source, names, list_columns)
   if is_json_file(source):
     return _read_json_lines(source, names, list_columns)
-  return _read_delimited(source, names, header, tolerated_damage)
+  return _read_delimited(source, names, header, separator, tolerated_damage)
 
 
-def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | None, tolerated_damage: float) -> Table:
+def _read_delimited(
+  path: str, names: Sequence[str], header: Sequence[str] | None, separator: str, tolerated_damage: float
+) -> Table:
   """Reads columns of a TSV or CSV file. See read_table for the arguments."""
-  rows = _read_rows(path)
+  is_given, separator = bool(separator), separator or _usual_separator(path)
+  rows = _read_rows(path, separator)
   if header is None:
-    header = next(([field.strip() for field in fields] for _, fields in rows), None)
-    if header is None:
+    try:
+      header = _header(rows)
+    except UserError:  # quotes that are none with this separator
+      header = []
+    if not {*names} <= {*header}:
+      separator = separator if is_given else _separator_of_names(path, names) or separator
+      rows = _read_rows(path, separator)
+      header = _header(rows)
+    if not header:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
-  if len(header) == 1 and names[0] not in header:
-    _refuse_other_separator(path, header[0], names)
   check_columns(f"{path}, line 1", header, names)
   columns: dict[str, list[str]] = {name: [] for name in names}
   # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.
@@ -306,22 +352,62 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
     number, fields = damaged_rows[0]
     raise UserError(
       f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({quote_names(header)}): "
-      f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
+      f"fields are separated by {SEPARATORS[separator]}"
     )
-  return Table(path, columns, line_numbers, "line", [number for number, _ in damaged_rows])
+  return Table(path, columns, line_numbers, "line", damaged_lines=[number for number, _ in damaged_rows])
 
 
-def _refuse_other_separator(path: str, line: str, names: Sequence[str]) -> None:
-  """Raises UserError if the first line of a file names the columns, but with another separator than expected."""
-  expected = "commas" if _is_csv(path) else "tabs"
-  save = f"save it with {expected}"
-  for separator, remedy in {",": "rename it to .csv", "\t": "rename it to .tsv", ";": save, "|": save}.items():
-    if {*names} <= {field.strip() for field in line.split(separator)}:
-      raise UserError(f"{path}, line 1: its columns are separated by {separator!r} instead of {expected}: {remedy}")
+def _header(rows: Iterator[_Row]) -> list[str]:
+  """Returns the fields of the next row, without whitespace at their ends; [] if there is none."""
+  return next(([field.strip() for field in fields] for _, fields in rows), [])
+
+
+def _usual_separator(path: str) -> str:
+  """Returns the separator that the extension of a file stands for."""
+  return "," if _extension(path) == ".csv" else "\t"
+
+
+def _separator_of_names(path: str, names: Sequence[str]) -> str:
+  """Returns the separator with which the first line of a file names some columns; "" if there is none."""
+  headers = {separator: _first_rows(path, separator, 1) for separator in SEPARATORS}
+  fitting = [
+    separator for separator, rows in headers.items() if rows and {*names} <= {field.strip() for field in rows[0]}
+  ]
+  return _only_separator(f"{path}, line 1", fitting)
+
+
+def separator_of_fields(path: str, num_fields: int) -> str:
+  """Recognizes the separator of a file without a header: with it, the first rows have a number of fields.
+
+  Returns: one of SEPARATORS; "" if there is only one field, the file has another form, or none fits.
+  Raises:
+    UserError: several fit.
+  """
+  if num_fields == 1 or _extension(path) in (PARQUET_EXTENSION, *_JSON_EXTENSIONS):
+    return ""
+  rows_of_separator = {separator: _first_rows(path, separator, _NUM_FIRST_ROWS) for separator in SEPARATORS}
+  fitting = [separator for separator, rows in rows_of_separator.items() if {*map(len, rows)} == {num_fields}]
+  return _only_separator(path, fitting)
+
+
+def _first_rows(path: str, separator: str, count: int) -> list[list[str]]:
+  """Returns the fields of the first rows; [] if they cannot be read with this separator."""
+  try:
+    return [fields for _, fields in itertools.islice(_read_rows(path, separator), count)]
+  except UserError:
+    return []
+
+
+def _only_separator(location: str, fitting: Sequence[str]) -> str:
+  if len(fitting) > 1:
+    candidates = " or ".join(SEPARATORS[separator] for separator in fitting)
+    flags = " or ".join(f"--separator={separator!r}" for separator in fitting).replace("'\\t'", "tab")
+    raise UserError(f"{location}: fields may be separated by {candidates}: give {flags}")
+  return "".join(fitting)
 
 
 def _extension(path: str) -> str:
-  return os.path.splitext(path)[1].lower()
+  return os.path.splitext(path.lower().removesuffix(".gz"))[1]
 
 
 def is_json_file(path: str) -> bool:
@@ -329,18 +415,15 @@ def is_json_file(path: str) -> bool:
   return _extension(path) in _JSON_EXTENSIONS
 
 
-def _is_csv(path: str) -> bool:
-  return _extension(path) == ".csv"
-
-
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """Yields the number, from 1, and the text of each line of a file, with its line end.
 
   Raises:
-    UserError: the file does not exist, or is not UTF-8; the message names the line.
+    UserError: the file does not exist, or is not UTF-8 or not the GZIP data that its name ends in; the message names
+      the line.
   """
   with files.open_file(path) as file:
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_decompressed(path, file) if path.endswith(".gz") else file, start=1):
       if number == 1:
         check_first_line(path, line)
         line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
@@ -351,14 +434,23 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}, line {number}: not UTF-8 ({found}): save the file as UTF-8") from error
 
 
-def _read_rows(path: str) -> Iterator[_Row]:
+def _decompressed(path: str, file: BinaryIO) -> Iterator[bytes]:
+  try:
+    yield from gzip.GzipFile(fileobj=file)
+  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise UserError(
+      f"{path}: damaged GZIP data ({error}): copy it again, or rename it if it is not GZIP data"
+    ) from error
+
+
+def _read_rows(path: str, separator: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
   # In CSV, [""] is a quoted empty field: the row of an empty text in a file of one column.
   rows: Iterator[_Row]
-  if _is_csv(path):
-    rows, blank = _read_csv(path), []
-  else:
+  if _usual_separator(path) == separator == "\t":
     rows, blank = ((number, line.rstrip("\r\n").split("\t")) for number, line in read_lines(path)), [""]
+  else:
+    rows, blank = _read_csv(path, separator), []
   blank_rows: list[_Row] = []  # yielded only if another row follows
   for number, fields in rows:
     if fields == blank:
@@ -369,9 +461,9 @@ def _read_rows(path: str) -> Iterator[_Row]:
       yield number, fields
 
 
-def _read_csv(path: str) -> Iterator[_Row]:
+def _read_csv(path: str, separator: str) -> Iterator[_Row]:
   csv.field_size_limit(_MAX_FIELD_CHARS)
-  reader = csv.reader((line for _, line in read_lines(path)), strict=True)
+  reader = csv.reader((line for _, line in read_lines(path)), strict=True, delimiter=separator)
   while True:
     number = reader.line_num + 1
     try:

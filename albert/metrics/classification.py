@@ -180,7 +180,7 @@ NUM_INTERVALS = 10
 GUESSING_LOSS = "guessing_loss"
 
 
-def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None) -> float:
+def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None, smoothing: float = 0.0) -> float:
   """Computes the loss of the best guess: of a model that ignores its input and always gives the same answer.
 
   For classes it is the entropy of the labels, for several labels the mean of their binary entropies, and for numbers
@@ -189,6 +189,7 @@ def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None) -> floa
   Args:
     labels: of N > 0 examples: classes, int [N]; 0 or 1 for each of C labels, int [N, C]; or numbers, float [N].
     weights: the class weights of the loss, float [C]; None if all are 1.
+    smoothing: of classes, the share of each label that is divided evenly among the C classes.
   """
   if labels.dtype.kind == "f":
     return float(np.var(labels.astype(np.float64)))
@@ -198,7 +199,7 @@ def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None) -> floa
     total = positive + negative
     return float(np.mean(_cross_entropy(positive, positive / total) + _cross_entropy(negative, negative / total)))
   counts = np.bincount(labels) if weights is None else np.bincount(labels, minlength=len(weights)) * weights
-  shares = counts / counts.sum()
+  shares = (1.0 - smoothing) * counts / counts.sum() + smoothing / len(counts)
   return float(_cross_entropy(shares, shares).sum())
 
 

@@ -63,7 +63,7 @@ class ResolvedSettings:
         written to.
     """
     config, data_config = self.config, self.data_config
-    check_actions(config)
+    check_actions(config, "folds" if getattr(data_config, "folds", 0) else "num_runs")
     check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
     values = [getattr(data_config, name) for name in option_fields(type(data_config))]
     data = None
@@ -200,7 +200,7 @@ def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | N
   ]
 
 
-def check_actions(config: RunConfig) -> None:
+def check_actions(config: RunConfig, runs_flag: str = "num_runs") -> None:
   """Checks that the config asks for something, and that the processes of TF_CONFIG can do it.
 
   Raises:
@@ -214,11 +214,11 @@ def check_actions(config: RunConfig) -> None:
     return
   if addresses:
     raise UserError(
-      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
+      f"--{runs_flag}={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --{runs_flag}"
     )
   if not (config.do_train and config.do_eval):
     raise UserError(
-      f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval; to use the best run, give its "
+      f"--{runs_flag}={config.num_runs} compares runs: give --do_train and --do_eval; to use the best run, give its "
       f"directory (see {output_files.RUNS}) as --output_dir"
     )
   if config.predictions_file:
@@ -248,8 +248,8 @@ def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
 
 
 # Flags of the scripts that are not arguments of an Estimator.
-_COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
-_COMMAND_ONLY_FLAGS |= {"hours", "price_per_hour", "find_learning_rate"}
+_COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "folds", "fold", "predictions_file", "dry_run"}
+_COMMAND_ONLY_FLAGS |= {"chip", "hours", "price_per_hour", "find_learning_rate"}
 # Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
 _PATHS = {"output_dir", "init_checkpoint", "spm_model_file", "cache_dir"}
 

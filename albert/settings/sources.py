@@ -60,15 +60,15 @@ class ExistingRun:
     fields = option_fields(config_class)
     reusable = {name for name, field in fields.items() if not field.metadata["per_command"]}
     recorded = {name: value for name, value in values.items() if name in reusable}
-    if self.seed is not None:
-      recorded.pop("seed", None)
+    if self.seed is not None:  # each of the runs has its seed, and with --folds its fold
+      recorded = {name: value for name, value in recorded.items() if name not in ("seed", "fold")}
     if config_class is RunConfig:
       # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
       recorded["from_scratch"] = not recorded.get("init_checkpoint")
     return recorded
 
 
-def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
+def find_existing_run(output_dir: str, num_runs: int = 1, runs_flag: str = "num_runs") -> ExistingRun | None:
   """Finds the run whose settings later commands on output_dir use.
 
   A run counts if it has a config.json and either a checkpoint or the record of the end of its training. With --num_runs
@@ -76,7 +76,8 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
 
   Args:
     output_dir: the output_dir of the command; "" if it has none.
-    num_runs: the value of --num_runs. If it is greater than 1, the runs are in the folders run-SEED of output_dir.
+    num_runs: the number of runs. If it is greater than 1, they are in the folders run-SEED of output_dir.
+    runs_flag: the flag that gives it.
   Returns:
     The run; if there are several, the one with the smallest seed; None if there is none.
   Raises:
@@ -88,7 +89,7 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   if num_runs == 1:
     return single_run
   if single_run:
-    raise UserError(f"--num_runs={num_runs}: {single_run.config_file} is of a single run: give another --output_dir")
+    raise UserError(f"--{runs_flag}={num_runs}: {single_run.config_file} is of a single run: give another --output_dir")
   seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
   runs = (_read_run(files.join(output_dir, f"run-{seed}"), seed) for seed in sorted(seeds))
   return next(filter(None, runs), None)
@@ -140,7 +141,11 @@ class Settings:
     self.flags = dict(flags)
     self._does_training = bool(flags.get("do_train"))
     self._check_alternatives()
-    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self.flags.get("num_runs", 1))
+    runs_flag = "folds" if flags.get("folds") and not flags.get("fold") else "num_runs"
+    if runs_flag == "folds" and "num_runs" in flags:
+      raise UserError(f"--folds={flags['folds']} and --num_runs={flags['num_runs']} are both given: give one")
+    self._num_runs: int = flags.get(runs_flag, 1)
+    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self._num_runs, runs_flag)
     if self.existing_run is None:
       self._refuse_directory_of_several_runs()
     elif self.existing_run.values.get("task", task_name) != task_name:
@@ -178,7 +183,7 @@ class Settings:
     evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
     if self._does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
       return
-    if self.flags.get("num_runs", 1) == 1:
+    if self._num_runs == 1:
       best = files.join(directory, output_files.read_runs(path)["best_run"])
       raise UserError(f"{path}: this directory holds several runs: give one of them, such as --output_dir={best}")
 
@@ -278,7 +283,7 @@ class Settings:
     Raises:
       UserError: see `values`; or a value is out of range.
     """
-    values = self.values(RunConfig) | {"recipe": self.recipe.name}
+    values = self.values(RunConfig) | {"recipe": self.recipe.name, "num_runs": self._num_runs}
     train = self.values(TrainConfig, "train")
     if self.existing_run and not self._does_training:
       # The command uses a checkpoint of the run. If all of them were deleted, it must fail. It must not use the weights

@@ -251,6 +251,8 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
+    runs_flag: the flag that gives the number of several runs.
+    freezes_encoder: whether training leaves the embeddings and the layers as they are (--freeze_encoder).
     usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
     usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
 
@@ -273,6 +275,8 @@ class Task(abc.ABC):
   predicts_in_batches = True
   predictions_extension = ".tsv"
   needs_initial_weights = False
+  runs_flag = "num_runs"
+  freezes_encoder = False
   usual_steps: int = 200
   usual_epochs: int = 3
   usual_rates: Mapping[str, tuple[float, float, float]] = {}
@@ -285,6 +289,7 @@ class Task(abc.ABC):
       data.find_labels()
       self.data, self.config = data, data.config
       self.needs_initial_weights = True
+      self.freezes_encoder = data.config.freeze_encoder
       self.new_weights = self.head_weights
       self.reinitialized_weights = self.head_weights if data.config.fresh_head else ()
       names = [name for head in heads(model_config).values() for name in head.shapes]
@@ -319,6 +324,12 @@ class Task(abc.ABC):
   def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:
     """Returns what a checkpoint holds of a model by name: its weights, and other variables that its output needs."""
     return dict(model.named_weights())
+
+  def trained_weights(self, model: keras.Model) -> dict[str, tf.Variable]:
+    """Returns the weights that training changes, by name: with --freeze_encoder only the pooler's and the head's."""
+    weights = model.named_weights()
+    frozen = ("bert/embeddings/", "bert/encoder/") if self.freezes_encoder else ()
+    return {name: variable for name, variable in weights.items() if not name.startswith(frozen)}
 
   def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
     """Prepares the initial weights of a new run for its training data.
@@ -511,6 +522,15 @@ class Task(abc.ABC):
       cache: whether the tokenized data may be cached on disk.
     """
     return type(self)(self.model_config, self.data.with_source(split, source, cache=cache))
+
+  def of_run(self: _TaskT, index: int) -> _TaskT:
+    """Returns the task of one of several runs, counted from 0: this task, unless each run has other data."""
+    del index
+    return self
+
+  def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes what several finished runs, whose directories are run_dirs, predict together. By default nothing."""
+    del run_dirs, output_dir
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Predicts the test sets, and returns the answers without writing them. By default it is one test set.

@@ -120,19 +120,23 @@ class _TextDefinition(_ExampleDefinition):
   task_name = "classifier"
 
   text: str | Sequence[str] = dataclasses.field(default="text", kw_only=True)
-  label: str = _setting(ClassifierConfig, "label_column")
+  label: str | Sequence[str] = _setting(ClassifierConfig, "label_column")
   id: str = _setting(ClassifierConfig, "id_column")
+  group: str = _setting(ClassifierConfig, "group_column")
 
   def __post_init__(self) -> None:
     super().__post_init__()
     text_columns = [self.text] if isinstance(self.text, str) else list(self.text)
     id_columns = [self.id] if self.id else []
-    labeled_columns = [*text_columns, self.label, *id_columns]
-    for name in labeled_columns:
+    self._label_columns = [self.label] if isinstance(self.label, str) else list(self.label)
+    labeled_columns = [*text_columns, *self._label_columns, *id_columns]
+    group_columns = [self.group] if self.group else []
+    for name in [*labeled_columns, *group_columns]:
       if not isinstance(name, str) or name != name.strip() or not name:
         raise UserError(f"the column {name!r} is empty, has spaces at its ends, or is not a text: rename it")
     self.settings |= {"task_name": CUSTOM, "text_columns": format_columns(text_columns)}
-    self._add_data(TRAIN, labeled_columns)
+    self.settings["label_column"] = format_columns(self._label_columns)
+    self._add_data(TRAIN, [*labeled_columns, *group_columns])
     self._add_data(DEV, labeled_columns)
     self._add_data(TEST, text_columns, id_columns)
     if self.has(TRAIN) and not self.has(DEV) and self.eval_share:
@@ -160,8 +164,10 @@ class Classification(_TextDefinition):
     eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
     test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
     text: the column of the text, or the two columns of a pair.
-    label: the column of the label: texts, whole numbers or bools.
+    label: the column of the label: texts, whole numbers or bools. Or several columns of 0 and 1, each for the label of
+      its name: then a row may have several labels, or none.
     id: the column of ids for predictions files; "" to number the rows from 0.
+    group: the column of groups whose rows stay together when a share of train is held out; "" if there is none.
     labels: all labels; by default those in train, sorted.
     multi_label: whether a row may have several labels, or none. Its label is then a list, or a text with a separator;
       if `labels` is given, also a list of 0 and 1 for each of them.
@@ -189,22 +195,23 @@ class Classification(_TextDefinition):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    column, has_one_column = self._label_columns[0], len(self._label_columns) == 1
     for split in (TRAIN, DEV):
-      if split in self.rows and not self.multi_label:
-        self.rows[split] = self._with_integer_labels(self.rows[split])
-    labels: list[Any] = []
-    if TRAIN in self.rows:
-      for field in self.rows[TRAIN].columns[self.label]:
+      if split in self.rows and has_one_column and not self.multi_label:
+        self.rows[split] = self._with_integer_labels(self.rows[split], column)
+    labels: list[Any] = [] if has_one_column else list(self._label_columns)
+    if TRAIN in self.rows and has_one_column:
+      for field in self.rows[TRAIN].columns[column]:
         labels += field if isinstance(field, list) else [field]
     labels += self.labels or ()
     self._label_values = {_label_text(label): label for label in labels}  # text of a label -> the label as it was given
     separator = self.label_separator if self.multi_label else ""
     if self.labels is not None:
       self.settings["labels"] = format_labels(list(map(_label_text, self.labels)))
-    elif TRAIN in self.rows:  # the labels of a file are found when it is read
-      list_columns = {self.label: separator} if separator else {}
-      table = tables.read_table(self.rows[TRAIN], [self.label], list_columns=list_columns)
-      self.settings["labels"] = format_labels(find_labels(table, self.label, separator))
+    elif TRAIN in self.rows and has_one_column:  # the labels of a file are found when it is read
+      list_columns = {column: separator} if separator else {}
+      table = tables.read_table(self.rows[TRAIN], [column], list_columns=list_columns)
+      self.settings["labels"] = format_labels(find_labels(table, column, separator))
     if self.multi_label:
       self.settings |= {"multi_label": True, "label_separator": separator}
     if isinstance(self.class_weights, Mapping):
@@ -213,18 +220,17 @@ class Classification(_TextDefinition):
     elif self.class_weights:
       self.settings["class_weights"] = self.class_weights
 
-  def _with_integer_labels(self, rows: Rows) -> Rows:
+  def _with_integer_labels(self, rows: Rows, column: str) -> Rows:
     """Converts labels such as 1.0 to integers. pandas converts a column of integers to floats if a value is missing."""
-    labels = list(rows.columns[self.label])
+    labels = list(rows.columns[column])
     for index, value in enumerate(labels):
       if isinstance(value, float):
         if not value.is_integer():
           raise UserError(
-            f"{rows.location(index)}: {self.label} {value:g} is not a class: use albert.tasks.Regression to "
-            "predict numbers"
+            f"{rows.location(index)}: {column} {value:g} is not a class: use albert.tasks.Regression to predict numbers"
           )
         labels[index] = int(value)
-    return dataclasses.replace(rows, columns={**rows.columns, self.label: labels})
+    return dataclasses.replace(rows, columns={**rows.columns, column: labels})
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
@@ -257,6 +263,7 @@ class Regression(_TextDefinition):
     text: the column of the text, or the two columns of a pair.
     label: the column of the number.
     id: the column of ids for predictions files; "" to number the rows from 0.
+    group: the column of groups whose rows stay together when a share of train is held out; "" if there is none.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The numbers have about the same
       distribution in it as in train, and rows with the same text stay together. eval_split.json in output_dir lists the
       rows.

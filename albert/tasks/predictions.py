@@ -99,7 +99,7 @@ def predictions_path(directory: str, split: str) -> str:
 
 def predictions_name(predict_file: str) -> str:
   """Returns NAME in the names of predictions files: "new" for DIR/new.csv, and "test" for a glob or no file."""
-  name = os.path.splitext(os.path.basename(predict_file))[0]
+  name = os.path.splitext(os.path.basename(predict_file).removesuffix(".gz"))[0]
   return name if name and files.exists(predict_file) else TEST
 
 

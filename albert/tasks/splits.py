@@ -106,6 +106,24 @@ class TextGroups:
       chosen += of_class or smallest
     return sorted(chosen)
 
+  def folds(self, classes: Sequence[int] | np.ndarray, num_folds: int) -> np.ndarray:
+    """Divides the rows into folds of about the same size, which have about the same share of each class.
+
+    Args:
+      classes: the class of each row.
+      num_folds: the number of folds.
+    Returns: the fold of each row, from 1, int [N].
+    """
+    folds, sizes = np.zeros(len(classes), np.int32), [0] * num_folds
+    for groups in self.by_class(classes).values():
+      sizes_of_class = [0] * num_folds
+      for group in groups:
+        fold = min(range(num_folds), key=lambda fold: (sizes_of_class[fold], sizes[fold]))
+        folds[group] = fold + 1
+        sizes_of_class[fold] += len(group)
+        sizes[fold] += len(group)
+    return folds
+
   def choose_of_numbers(self, numbers: np.ndarray, share: float) -> list[int]:
     """Chooses about a share of the texts, spread evenly over their numbers: one text of each quantile.
 

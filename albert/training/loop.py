@@ -52,7 +52,7 @@ class BatchGradients:
 
   Args:
     task: computes the losses and metrics.
-    model: a built model with a method `named_weights()`.
+    model: a built model. The weights of task.trained_weights(model) are trained.
     plan: the number of micro-batches and the clipping norm.
     loss_scale: the scale of the loss, for float16; None for other precisions.
     sharding: the division of the gradients among the replicas; None if every replica gets whole gradients.
@@ -62,7 +62,7 @@ class BatchGradients:
     self, task: Task, model: keras.Model, plan: TrainingPlan, loss_scale: LossScale | None, sharding: Sharding | None
   ):
     self._task, self._model, self._plan = task, model, plan
-    self._weights: dict[str, tf.Variable] = model.named_weights()
+    self._weights = task.trained_weights(model)
     self._loss_scale = loss_scale
     self._sharding = sharding
     self._accumulate: Callable[..., _GradientsAndSums] = self._accumulate_gradients
@@ -170,7 +170,7 @@ class Trainer:
 
   Args:
     task: computes the losses and metrics.
-    model: a built model with a method `named_weights()`. Those that the losses depend on are trained.
+    model: a built model. Of task.trained_weights(model), those that the losses depend on are trained.
     optimizer: an optimizer of albert.optimizers.factory.make_optimizer.
     plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
     cluster: the processes that train together; by default those of the plan's strategy.
@@ -213,7 +213,7 @@ class Trainer:
     self.loss_scale = loss_scale
     self.time_limit = time_limit
     self.strategy = plan.strategy
-    self.weights = model.named_weights()
+    self.weights = task.trained_weights(model)
     sharding = getattr(optimizer, "sharding", None)  # tensorflow-addons' LAMB has no such attribute
     self._gradients = BatchGradients(task, model, plan, loss_scale, sharding)
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])

@@ -8,9 +8,19 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
-from albert.data.tables import Table, label_matrix, read_header, read_table
+from albert.data.tables import (
+  SEPARATORS,
+  Table,
+  bit_matrix,
+  concatenate,
+  label_matrix,
+  read_header,
+  read_table,
+  separator_of_fields,
+)
 from albert.errors import UserError
 from albert.tasks.glue.files import find_labels
 
@@ -200,24 +210,57 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
       b'{"id": 1, "text": ["a"]}\n',
       r"t\.jsonl, line 1: 'text' must be a text or a number, is a list: give --multi_label if",
     ),
-    (
-      "t.csv",
-      b"text;id\na;1\n",
-      r"t\.csv, line 1: its columns are separated by ';' instead of commas: save it with",
-    ),
-    ("t.csv", b"id\ttext\n1\ta\n", r"t\.csv, line 1: .* by '\\t' instead of commas: rename it to \.tsv"),
+    ("t.csv", b"id;text\n1;a\n2;b;c\n", r"t\.csv, line 3: 3 columns instead of 2 .* separated by semicolons"),
     (
       "t.txt",
-      b"id, text\n1,a\n",
-      r"t\.txt, line 1: its columns are separated by ',' instead of tabs: rename it to \.csv",
+      b"id;text;x,id,text,y\n",
+      r"t\.txt, line 1: fields may be separated by commas or semicolons: give --separator=',' or --separator=';'",
     ),
-    ("t.csv.gz", b"\x1f\x8b\x08\0", r"t\.csv\.gz: is gzip data: unpack it with gunzip"),
+    ("t.csv.gz", b"\x1f\x8b\x08\0", r"t\.csv\.gz: damaged GZIP data \(.*\): copy it again"),
+    ("t.csv.gz", b"id,text\n", r"t\.csv\.gz: damaged GZIP data \(Not a gzipped file"),
+    ("t.csv", b"\x1f\x8b\x08\0", r"t\.csv: is gzip data: unpack it with gunzip"),
     ("t.xlsx", b"PK\3\4\x14\0", r"t\.xlsx: is an Excel workbook or another ZIP archive: save it as CSV"),
   ],
 )
 def test_an_error_in_csv_or_json_names_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
   with pytest.raises(UserError, match=message):
     read_table(write_file(tmp_path, content, name), ["id", "text"])
+
+
+@pytest.mark.parametrize("separator", list(SEPARATORS))
+@pytest.mark.parametrize("name", ["t.csv", "t.txt", "t.csv.gz"])
+@pytest.mark.parametrize("index", [False, True])
+def test_files_of_pandas_are_read_with_their_separator(tmp_path: Path, separator: str, name: str, index: bool) -> None:
+  frame = pandas.DataFrame(ROWS, columns=HEADER)
+  if (separator, name) == ("\t", "t.txt"):  # its quotes are ordinary characters, as in GLUE's files
+    frame["text"] = frame["text"].str.replace('"', "")
+  frame.to_csv(tmp_path / name, sep=separator, index=index)
+  assert read_table(str(tmp_path / name), ["text", "label"]).columns == {
+    column: frame[column].tolist() for column in ("text", "label")
+  }
+  frame.to_csv(tmp_path / name, sep=separator, index=False, header=False)
+  separator = separator_of_fields(str(tmp_path / name), 3)
+  table = read_table(str(tmp_path / name), ["text", "label"], header=HEADER, separator=separator)
+  assert table.columns["text"] == frame["text"].tolist()
+  assert table.row_numbers == [1, 2, 3]
+
+
+def test_without_a_header_two_separators_that_fit_are_both_named(tmp_path: Path) -> None:
+  path = write_file(tmp_path, b"Well, good;yes\nNo, bad;no\n", "t.csv")
+  with pytest.raises(UserError, match=r"t\.csv: fields may be separated by commas or semicolons: give"):
+    separator_of_fields(path, 2)
+  assert separator_of_fields(path, 5) == separator_of_fields(path, 1) == ""
+
+
+def test_rows_of_several_files_keep_their_file_and_line(tmp_path: Path) -> None:
+  first = read_table(write_file(tmp_path, b"id,yes,no\n1,1,0\n2,0,1.0\n", "a.csv"), ["id", "yes", "no"])
+  second = read_table(write_file(tmp_path, b'{"id": 2, "yes": true, "no": 3}', "b.jsonl"), ["id", "yes", "no"])
+  table = concatenate([first, second])
+  np.testing.assert_array_equal(bit_matrix(table, ["yes"]), [[1], [0], [1]])
+  with pytest.raises(UserError, match=r"b\.jsonl, line 1: column 'no' is '3': give 1 if the row has this label"):
+    bit_matrix(table.select([1, 2]), ["yes", "no"])
+  with pytest.raises(UserError, match=r"b\.jsonl, line 1: id '2' is already used in .*a\.csv, line 3: give"):
+    table.unique_names("id")
 
 
 def test_a_missing_file_is_refused() -> None:

@@ -10,16 +10,20 @@ from sklearn.calibration import calibration_curve
 from albert.metrics.classification import guessing_loss, measure_calibration
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 0.5, 1.0, 3.0])])
-def test_of_classes_it_is_the_lowest_cross_entropy(weights: np.ndarray | None) -> None:
+def test_of_classes_it_is_the_lowest_cross_entropy(weights: np.ndarray | None, smoothing: float) -> None:
   labels = np.random.default_rng(0).choice(4, 53, p=[0.2, 0.5, 0.0, 0.3])  # class 2 does not occur
   example_weights = np.ones(53) if weights is None else weights[labels]
 
   def loss(logits: np.ndarray) -> float:
     log_probabilities = logits - np.log(np.exp(logits).sum())
-    return float(-(example_weights * log_probabilities[labels]).sum() / example_weights.sum())
+    targets = (1 - smoothing) * np.eye(4)[labels] + smoothing / 4
+    return float(-(example_weights @ targets @ log_probabilities) / example_weights.sum())
 
-  assert guessing_loss(labels, weights) == pytest.approx(minimize(loss, np.zeros(4), tol=1e-12).fun, abs=1e-5)
+  assert guessing_loss(labels, weights, smoothing) == pytest.approx(
+    minimize(loss, np.zeros(4), tol=1e-12).fun, abs=1e-5
+  )
   if weights is not None:
     balanced = 53 / (3 * np.maximum(np.bincount(labels, minlength=4), 1))
     assert guessing_loss(labels, balanced) == pytest.approx(np.log(3))

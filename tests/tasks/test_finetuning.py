@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert import multi_seed
 from albert.config.run import FinetuningConfig, RunConfig
@@ -319,6 +320,37 @@ def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
     assert is_head_reused == (not fresh_head)
     assert "cls/squad/output_weights" in estimator.task.ignored_weights  # so a model may start from one of SQuAD
     np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
+
+
+@pytest.mark.parametrize(
+  ("optimizer", "options"),
+  [("lamb", {"gradient_accumulation_steps": 2}), pytest.param("adamw", {}, marks=pytest.mark.thorough)],
+)
+def test_a_frozen_encoder_keeps_its_bits_and_the_norm_is_that_of_the_trained_weights(
+  tmp_path, spm_file, optimizer, options
+):
+  config = run_config(
+    tmp_path / "run", optimizer={"optimizer": optimizer}, train_batch_size=64, num_train_steps=2, eval_every_steps=0,
+    log_every_steps=1, precision="float32", **options,
+  )  # fmt: skip
+  model = dataclasses.replace(MODEL, classifier_dropout_prob=0.0)
+  estimator = Estimator(toy_task(tmp_path, spm_file, model, freeze_encoder=True), config)
+  weights = estimator.model.named_weights()
+  before = {name: variable.numpy() for name, variable in weights.items()}
+  batch = next(iter(estimator.task.training_data().evaluation_batches(batch_size=64)))
+  with tf.GradientTape() as tape:
+    loss = estimator.task.forward(estimator.model, batch, training=False).sums["loss"]
+    mean = loss.total / loss.weight
+  trained = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "output_weights", "output_bias"}
+  gradients = tape.gradient(mean, [weights[name] for name in trained])
+  estimator.train()
+  state = read_checkpoint(tmp_path / "run", 2)
+  assert {name for name in before if not np.array_equal(before[name], state[name])} == trained
+  assert {name.removesuffix("/adam_m") for name in state if name.endswith("/adam_m")} == trained
+  norm = read_json_lines(tmp_path / "run" / "metrics.jsonl")[0]["grad_norm"]
+  assert norm == pytest.approx(float(tf.linalg.global_norm(gradients)), rel=1e-5)
+  with pytest.raises(UserError, match="freeze_encoder"):
+    Estimator(toy_task(tmp_path, spm_file, model), config).train()
 
 
 def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_path, spm_file, save_model):

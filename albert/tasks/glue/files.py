@@ -5,6 +5,7 @@ Reading checks the files. A command does it before TensorFlow is imported, so th
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import math
@@ -82,6 +83,7 @@ class TextData(FinetuningData):
     formats: split -> layout of its file.
     test_splits: the test sets, also those without a file.
     evaluation_splits: the splits to evaluate on.
+    undivided: all rows of training data of which a part is held out, once it was read.
 
   Raises:
     UserError: the task is unknown, or flags do not fit together.
@@ -92,13 +94,20 @@ class TextData(FinetuningData):
   def __init__(self, config: ClassifierConfig):
     super().__init__(config)
     self._has_logged = False  # whether the training data was described
+    self.undivided: TextRows
     self._set_spec(config)
 
   def _set_spec(self, config: ClassifierConfig) -> None:
     """Takes the task that the flags describe. A run records its name, its labels and its positive label."""
     self.spec = spec = make_spec(config)
     positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
-    self.config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels), **positive)
+    self.config = dataclasses.replace(
+      config,
+      task_name=spec.name,
+      labels=format_labels(spec.labels),
+      multi_label=bool(spec.label_separator),
+      **positive,
+    )
     self._set_layout()
 
   def _set_layout(self) -> None:
@@ -124,8 +133,8 @@ class TextData(FinetuningData):
       return
     if not config.train_file:
       raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
-    table = read_text_table(self.sources(TRAIN)[0], self.formats[TRAIN], self.spec)
-    labels = find_labels(table, config.label_column, self.spec.label_separator)
+    table = self._read_table(TRAIN)
+    labels = find_labels(table, self.formats[TRAIN].label, self.spec.label_separator)
     self._set_spec(dataclasses.replace(config, labels=format_labels(labels)))
     self._add_rows(TRAIN, table)
 
@@ -140,8 +149,8 @@ class TextData(FinetuningData):
     return [split for split in self.test_splits if not self.formats[split].folder or self.has_file(split)]
 
   def is_divided(self, split: str) -> bool:
-    """Whether the split is a part of the training data, because of --eval_share."""
-    return bool(self.config.eval_share) and split in (TRAIN, DEV)
+    """Whether the split is a part of the training data, because of --eval_share or --folds."""
+    return bool(self.config.eval_share or self.config.folds) and split in (TRAIN, DEV)
 
   def splits_made_of(self, split: str) -> Collection[str]:
     """Returns the splits that are made from the data of a split: both parts of divided training data, or itself."""
@@ -150,8 +159,8 @@ class TextData(FinetuningData):
   def find(self, split: str) -> Sequence[DataSource]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir.
 
-    With --eval_share it is that of the training data. With --formulation=ranking, the training file follows if it
-    exists: its sentences are candidates, too.
+    With --eval_share or --folds it is that of the training data. With --formulation=ranking, the training file follows
+    if it exists: its sentences are candidates, too.
 
     Raises:
       UserError: the task does not have this split, a flag is missing, or there is no such file.
@@ -161,21 +170,25 @@ class TextData(FinetuningData):
       return self.sources(TRAIN)
     if split not in self.formats:  # only the diagnostic set AX lacks splits
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
-    paths: list[DataSource] = [self._find(split)]
+    paths: list[DataSource] = [*self._find(split)]
     if config.formulation == RANKING and split != TRAIN:
       candidates = [config.train_file] if config.train_file else self._paths_in_data_dir(TRAIN)
       paths += [path for path in candidates if files.exists(path)][:1]
     return paths
 
-  def _find(self, split: str) -> str:
-    """Returns the path of a split's own file."""
+  def _find(self, split: str) -> list[str]:
+    """Returns the paths of a split's own files: one, unless a flag lists several."""
     config, spec = self.config, self.spec
     flag = "train_file" if split == TRAIN else "predict_file" if split in self.test_splits else "eval_file"
     path: str = getattr(config, flag)
+    if path and not files.exists(path) and any(character in path for character in ",*?["):
+      if config.formulation == RANKING:
+        raise UserError(f"--{flag}={path}: --formulation={RANKING} needs the rows of a split in one file")
+      return files.expand_globs(path, flag=f"--{flag}")
     if path:
       if not files.exists(path):
         raise UserError(f"--{flag}={path}: no such file")
-      return path
+      return [path]
     if spec.name == CUSTOM:
       advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if split == DEV else ""
       raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
@@ -184,7 +197,7 @@ class TextData(FinetuningData):
     paths = self._paths_in_data_dir(split)
     for path in paths:
       if files.exists(path):
-        return path
+        return [path]
     raise UserError(
       f"--data_dir={config.data_dir}: neither {paths[0]} nor {paths[1]} exists: give the folder of {spec.name}, or "
       f"--{flag}"
@@ -204,8 +217,13 @@ class TextData(FinetuningData):
     """Returns the columns that are read from the file of a split, and which rows belong to it."""
     file_format, config = self.formats[split], self.config
     settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    # Settings that an earlier version did not have are left out if they are not given, so that its caches are used.
+    given = ("header", "label_columns", "separator") if self.spec.name == CUSTOM else ()
+    settings |= {name: value for name in given if (value := getattr(file_format, name))}
     if self.is_divided(split):
+      settings |= {"group": config.group_column} if config.group_column else {}
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
+      settings |= {"folds": config.folds, "fold": config.fold} if config.folds else {}
     if self.spec.label_separator:
       settings["label_separator"] = self.spec.label_separator
     return settings
@@ -223,19 +241,32 @@ class TextData(FinetuningData):
     return itertools.chain.from_iterable(rows.texts)
 
   def read_split(self, split: str) -> TextRows:
-    """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
+    """Reads the rows of a split. If it is a part of the training data, this reads both parts."""
     self.find_labels()
     if split not in self._rows:
-      file_format = self.formats[TRAIN if self.is_divided(split) else split]
-      self._add_rows(split, read_text_table(self.sources(split)[0], file_format, self.spec))
+      self._add_rows(split, self._read_table(split))
     rows: TextRows = self._rows[split]
     if self.config.formulation == RANKING:
       has_training_file = len(self.sources(split)) > 1
       return with_candidates(rows, self.rows(TRAIN) if has_training_file else None)
     return rows
 
+  def _read_table(self, split: str) -> Table:
+    """Reads the table of a split, of one or several files."""
+    sources = self.sources(split)[: 1 if self.config.formulation == RANKING else None]
+    file_format = self.formats[TRAIN if self.is_divided(split) else split]
+    return tables.concatenate([read_text_table(source, file_format, self.spec) for source in sources])
+
+  def of_fold(self, fold: int) -> TextData:
+    """Returns a copy that trains and evaluates for another fold of --folds, from 1. The file is not read again."""
+    self.rows(DEV)
+    data = copy.copy(self)
+    data.config = dataclasses.replace(self.config, fold=fold)
+    data._rows = self._rows | divide(self.undivided, self.spec, data.config)
+    return data
+
   def _add_rows(self, split: str, table: Table) -> None:
-    """Converts the table of a split to rows, and logs what seems wrong. --eval_share makes two splits of it."""
+    """Converts the table of a split to rows, and logs what seems wrong. Divided data becomes two splits."""
     config, spec, divides = self.config, self.spec, self.is_divided(split)
     file_format = self.formats[TRAIN if divides else split]
     rows = rows_of_table(table, file_format, spec)
@@ -246,7 +277,9 @@ class TextData(FinetuningData):
       )
     if file_format.label and spec.name == CUSTOM:
       warn_of_empty_texts(rows)
-    self._rows |= divide(rows, spec, config.eval_share, config.eval_seed) if divides else {split: rows}
+    if divides:
+      self.undivided = rows
+    self._rows |= divide(rows, spec, config) if divides else {split: rows}
 
   def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads all data that a command needs. Before training, logs the rows of each label, and what seems wrong."""
@@ -287,7 +320,7 @@ class TextData(FinetuningData):
     data = super().with_source(split, source, cache=cache)
     data._has_logged = self._has_logged and split != TRAIN
     if split == DEV:  # the task has a development set now, so nothing is held out
-      data.config = dataclasses.replace(data.config, eval_share=0.0)
+      data.config = dataclasses.replace(data.config, eval_share=0.0, folds=0, fold=0, group_column="")
     data._set_layout()
     return data
 
@@ -298,7 +331,8 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
   Raises:
     UserError: the file belongs to another task of GLUE; or see tables.read_table.
   """
-  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
+  label_columns = file_format.label_columns or (file_format.label,)
+  names = [*file_format.texts, *filter(None, (*label_columns, file_format.id, file_format.group))]
   if spec.name != CUSTOM and not file_format.header and isinstance(source, str):
     header = tables.read_header(source)
     of_others = [name for name, task in _COLUMNS_OF_TASKS.items() if name in header and task != spec.name]
@@ -308,9 +342,17 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       raise UserError(
         f"{source}, line 1: {fault}; there are: {quote_names(header)}: check --task_name={spec.name} and --data_dir"
       )
-  header_or_none, damage = file_format.header or None, file_format.tolerated_damage
-  separators = {file_format.label: spec.label_separator} if spec.label_separator else {}
-  return tables.read_table(source, names, header=header_or_none, tolerated_damage=damage, list_columns=separators)
+  separator = file_format.separator
+  if file_format.header and not separator and spec.name == CUSTOM and isinstance(source, str):
+    separator = tables.separator_of_fields(source, len(file_format.header))
+  return tables.read_table(
+    source,
+    names,
+    header=file_format.header or None,
+    separator=separator,
+    tolerated_damage=file_format.tolerated_damage,
+    list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},
+  )
 
 
 def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
@@ -384,6 +426,8 @@ def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> Text
   if not file_format.label:
     shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
     labels = np.zeros(shape, np.float32 if spec.is_regression else np.int32)
+  elif file_format.label_columns:
+    labels = tables.bit_matrix(table, file_format.label_columns)
   elif spec.label_separator:
     labels = label_matrix(table, file_format.label, spec.labels, spec.label_separator)
   elif spec.is_regression:
@@ -421,39 +465,56 @@ def text_keys(rows: TextRows) -> list[str]:
   return ["\0".join(" ".join(text.casefold().split()) for text in texts) for texts in zip(*rows.texts, strict=True)]
 
 
-def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str, TextRows]:
+def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str, TextRows]:
   """Divides labeled rows into a training and a development set.
 
   Args:
     rows: the rows of the training file.
     spec: the task.
-    share: the share of the rows to evaluate on, between 0 and 1. It is a share of the rows of each class, or of the
-      quantiles of the numbers of a regression.
-    seed: seed of the choice.
+    config: eval_share, the share of the rows to evaluate on: of the rows of each class, or of the quantiles of the
+      numbers of a regression. Or folds and the fold to evaluate on; the first one if none is given.
   Returns: split -> its rows, in the order of the file.
   Raises:
-    UserError: a class has fewer than two different texts, or there are fewer than two texts.
+    UserError: there are too few rows of a class, or too few different texts or groups.
   """
-  table, groups = rows.table, TextGroups(text_keys(rows), seed)
+  table, column, minimum = rows.table, config.group_column, config.folds or 2
+  groups = TextGroups(table.non_empty_texts(column) if column else text_keys(rows), config.eval_seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
-  if len(groups.groups) < 2:
-    raise UserError(f"{table.name}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
-  if spec.is_regression:
-    held_out = groups.choose_of_numbers(rows.labels, share)
+  if config.folds:
+    remedy = f"--folds={config.folds} needs as many: give fewer folds, or add rows"
+  if len(groups.groups) < minimum:
+    kind = f"groups in --group_column={column}" if column else "texts"
+    raise UserError(f"{table.name}: too few different {kind} ({len(groups.groups)}) to hold some out: {remedy}")
+  # Rows that may have several labels, [N, C], are not stratified, nor is the share of groups, which mix the labels.
+  has_classes = not spec.is_regression and rows.labels.ndim == 1
+  classes = rows.labels if has_classes and (config.folds or not column) else np.zeros(len(rows), np.int32)
+  if has_classes and not column:
+    for of_class in groups.by_class(classes).values():
+      if len(of_class) < minimum:
+        row, number = min(map(min, of_class)), "is the only one" if len(of_class) == 1 else f"is one of {len(of_class)}"
+        raise UserError(
+          f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
+          f"evaluation: this {number}: {remedy}"
+        )
+  if config.folds:
+    if spec.is_regression:  # neighbouring numbers are of one class, and in different folds
+      classes = np.argsort(np.argsort(rows.labels, kind="stable"), kind="stable") // config.folds
+    parts = groups.folds(classes, config.folds)
   else:
-    # A row may have several labels, [N, C]; then the rows are not stratified.
-    classes = rows.labels if rows.labels.ndim == 1 else np.zeros(len(rows), np.int32)
-    single_texts = [of_class[0][0] for of_class in groups.by_class(classes).values() if len(of_class) < 2]
-    if single_texts:
-      row = min(single_texts)
-      raise UserError(
-        f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
-        f"evaluation: this is the only one: {remedy}"
-      )
-    held_out = groups.choose_of_classes(classes, share)
-  is_held_out = np.zeros(len(rows), bool)
-  is_held_out[held_out] = True
-  return {TRAIN: rows.select(np.flatnonzero(~is_held_out).tolist()), DEV: rows.select(held_out)}
+    choose = groups.choose_of_numbers if spec.is_regression else groups.choose_of_classes
+    parts = np.zeros(len(rows), np.int32)
+    parts[choose(rows.labels if spec.is_regression else classes, config.eval_share)] = 1
+  if column and has_classes:
+    for index, label in enumerate(spec.labels):
+      of_label = np.unique(parts[rows.labels == index])
+      if of_label.size == 1 and of_label[0] > 0:
+        raise UserError(
+          f"{table.name}: all rows of the label {label!r} are in groups of --group_column={column} that are held out "
+          "together: give another --eval_seed, or hold out less"
+        )
+  is_held_out = parts == (config.fold or 1)
+  train, dev = (np.flatnonzero(is_chosen).tolist() for is_chosen in (~is_held_out, is_held_out))
+  return {TRAIN: rows.select(train), DEV: rows.select(dev)}
 
 
 def warn_of_empty_texts(rows: TextRows) -> None:
@@ -476,7 +537,7 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
   if not pairs:
     return
   shown = [
-    f"{dev.table.unit} {dev.table.row_numbers[row]} ({train.table.unit} {train.table.row_numbers[train_row]})"
+    f"{dev.table.short_location(row)} ({train.table.short_location(train_row)})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""

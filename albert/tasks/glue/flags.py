@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert.config.base import EVALUATION, option
+from albert.config.base import EVALUATION, TRAINING, option
 from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
@@ -42,10 +42,16 @@ class ClassifierConfig(FinetuningConfig):
     resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option(
-    "", "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir", affects_training=False
+    "",
+    "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir; or several, separated by commas or "
+    "as a glob",
+    affects_training=False,
   )
   eval_file: str = option(
-    "", "file to evaluate on, instead of those in data_dir", affects_training=False, resets=("eval_share",)
+    "",
+    "file or files to evaluate on, instead of those in data_dir",
+    affects_training=False,
+    resets=("eval_share", "folds", "fold", "group_column"),
   )
   eval_share: float = option(
     0.0,
@@ -53,8 +59,17 @@ class ClassifierConfig(FinetuningConfig):
     minimum=0,
     below=1,
   )
-  eval_seed: int = option(EVAL_SEED, "seed of the choice of the rows of --eval_share (task custom)", minimum=0)
-  predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
+  eval_seed: int = option(
+    EVAL_SEED, "seed of the choice of the rows of --eval_share and of --folds (task custom)", minimum=0
+  )
+  folds: int = option(
+    0,
+    "cross-validation: --train_file is divided into this many folds, and each is evaluated by a model of its own that "
+    "is trained on the others; 0: none (task custom)",
+    minimum=0,
+  )
+  fold: int = option(0, "train and evaluate for this fold of --folds alone, from 1; 0: for each of them", minimum=0)
+  predict_file: str = option("", "file or files to predict, instead of those in data_dir", affects_training=False)
   formulation: str = option(
     PLAIN,
     "plain: each row by itself; ranking (QNLI only): the sentences of a question are compared with each other",
@@ -66,9 +81,31 @@ class ClassifierConfig(FinetuningConfig):
     "enclosed in double quotes, or give a JSON list (task custom)",
     evaluation_may_differ=True,
   )
-  label_column: str = option("label", "name of the label's column (task custom)", evaluation_may_differ=True)
+  label_column: str = option(
+    "label",
+    "name of the label's column; or several columns that hold 1 for each row with the label of their name, else 0, "
+    "written as --text_columns (task custom)",
+    evaluation_may_differ=True,
+  )
   id_column: str = option(
     "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
+  )
+  group_column: str = option(
+    "",
+    "name of a column, such as that of the author: --eval_share and --folds keep rows with the same value together "
+    "(task custom)",
+  )
+  column_names: str = option(
+    "",
+    "names of all columns of CSV and TSV files whose first line does not name them, written as --text_columns (task "
+    "custom)",
+    evaluation_may_differ=True,
+  )
+  separator: str = option(
+    "",
+    "what separates the fields of CSV and TSV files: a comma, a semicolon, a vertical bar or tab; if not given, it is "
+    "recognized (task custom)",
+    evaluation_may_differ=True,
   )
   labels: str = option(
     "",
@@ -107,6 +144,13 @@ class ClassifierConfig(FinetuningConfig):
     "",
     "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "
     "LABEL:WEIGHT,LABEL:WEIGHT or a JSON object; labels that are not listed have weight 1",
+  )
+  label_smoothing: float = option(
+    0.0,
+    "share of each label that the training loss divides evenly among all labels, such as 0.1 (one label in a row)",
+    minimum=0,
+    below=1,
+    group=TRAINING,
   )
   positive_label: str = option(
     "",
@@ -154,17 +198,18 @@ def format_labels(labels: Sequence[str]) -> str:
   return json.dumps(list(labels)) if needs_json else text
 
 
-def parse_columns(text: str) -> tuple[str, ...]:
-  """Parses the value of --text_columns.
+def parse_columns(text: str, flag: str = "text_columns") -> tuple[str, ...]:
+  """Parses the value of --text_columns, --label_column or --column_names.
 
   Args:
     text: names separated by commas, like a line of a CSV file: a name that contains a comma or begins with a quote or
       a bracket is enclosed in quotes, and quotes inside of quotes are doubled. Or a JSON list of names.
+    flag: the name of the flag, for messages.
   Returns: the names, without spaces at their ends.
   Raises:
     UserError: the text is neither of these.
   """
-  source = f"--text_columns={text}"
+  source = f"--{flag}={text}"
   if text.lstrip().startswith("["):
     names = json_values.parse(source, text, list[str], 'give a JSON list of names, such as ["a","b"]')
   else:

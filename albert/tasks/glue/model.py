@@ -20,6 +20,7 @@ from albert.data.examples import OPTION_MASK
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.tables import read_header, read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
@@ -66,6 +67,7 @@ class TextTask(Task):
     super().__init__(model_config, data)
     self.spec = spec = data.spec
     self.formulation = _make_formulation(data)
+    self.runs_flag = "folds" if self.config.folds and not self.config.fold else "num_runs"
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
     featurizer, settings = features.TextFeaturizer(*tokenizer), {}
@@ -99,17 +101,17 @@ class TextTask(Task):
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation", "multi_label")}
 
   def data_records(self) -> dict[str, str]:
-    """Returns a summary of the labeled rows, and with --eval_share which rows are held out."""
+    """Returns a summary of the labeled rows, and which rows of the training file are held out."""
     data, summaries = self.data, self.data.summaries()
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
     if data.is_divided(DEV) and DEV in summaries:
-      table = data.rows(DEV).table
+      table, content = data.rows(DEV).table, data.content(DEV)
       record = {
         "source": data.source_names(DEV),
-        "sha256": data.content(DEV).files[0].sha256,
-        "eval_share": self.config.eval_share,
+        "sha256": content.sha256 if table.parts else content.files[0].sha256,
+        **{name: getattr(self.config, name) for name in (("folds", "fold") if self.config.folds else ("eval_share",))},
         "eval_seed": self.config.eval_seed,
-        f"{table.unit}s": list(table.row_numbers),
+        f"{table.unit}s": list(map(table.location, range(len(table)))) if table.parts else list(table.row_numbers),
       }
       records[output_files.EVAL_SPLIT] = json.dumps(record, ensure_ascii=False) + "\n"
     return records
@@ -167,7 +169,8 @@ class TextTask(Task):
     labels = self.data.rows(TRAIN).labels
     if self.spec.is_regression and self.spec.name == CUSTOM:
       labels = labels / label_scale(labels)[0]
-    return guessing_loss(labels, self.data.class_weights() if self.config.class_weights else None)
+    weights = self.data.class_weights() if self.config.class_weights else np.ones(len(self.spec.labels))
+    return guessing_loss(labels, weights, self.config.label_smoothing)
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, without thresholds; with labels if the file has them."""
@@ -211,6 +214,22 @@ class TextTask(Task):
       label = self.spec.labels[self.spec.positive_class]
       log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)", is_detail=True)
     results.draw_pictures(directory, split, split_predictions)
+
+  def of_run(self, index: int) -> TextTask:
+    """Returns the task of one of several runs, counted from 0. With --folds, each has another development set."""
+    return TextTask(self.model_config, self.data.of_fold(index + 1)) if self.runs_flag == "folds" else self
+
+  def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes the prediction of each row of the training file by the run that has not seen it, with --folds."""
+    if self.runs_flag != "folds":
+      return
+    paths = [predictions.predictions_path(directory, DEV) for directory in run_dirs]
+    header = read_header(paths[0])
+    columns = [read_table(path, header).columns.values() for path in paths]
+    row_of_id = {row[0]: row for columns_of_run in columns for row in zip(*columns_of_run, strict=True)}
+    path = predictions.predictions_path(output_dir, "out_of_fold")
+    predictions.write_table(path, header, [row_of_id[row_id] for row_id in self.data.undivided.ids])
+    log(f"wrote {path}")
 
   def read_run(self, output_dir: str) -> None:
     """Reads the thresholds of a run whose rows may have several labels."""
@@ -283,7 +302,7 @@ class Formulation(abc.ABC):
     Args:
       logits: float32 [B, C]; [B, K, 1] for a ranking.
       batch: feature name -> [B, ...].
-      training: whether class weights are used.
+      training: whether class weights and label smoothing are used.
     """
 
   @abc.abstractmethod
@@ -292,7 +311,10 @@ class Formulation(abc.ABC):
 
 
 class OneOfSeveralClasses(Formulation):
-  """Each row has one class. The loss is the cross entropy."""
+  """Each row has one class. The loss is the cross entropy.
+
+  With --label_smoothing=s it is in training that of the target (1 - s) * one-hot + s / C (Szegedy et al. 2016).
+  """
 
   def training_weights(self, batch: Batch) -> tf.Tensor:
     """Returns the weights of the examples' classes."""
@@ -304,6 +326,9 @@ class OneOfSeveralClasses(Formulation):
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[features.LABEL_IDS], logits=logits)
     weights = self.training_weights(batch) if training else batch[EXAMPLE_WEIGHT]
+    if training and (smoothing := self._data.config.label_smoothing):
+      even_losses = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=1)
+      losses = (1.0 - smoothing) * losses + smoothing * even_losses
     return ForwardResult({LOSS: weighted_sum(losses, weights)}, {"logits": logits})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:

@@ -38,6 +38,9 @@ class FileFormat:
     label: the column of the label; "" if the file has no labels.
     id: the column of the ids; "" if rows are numbered from 0.
     header: the names of all columns of a file without a header; () if its first line names them.
+    label_columns: several columns of 0 and 1, each for the label of its name; () if the labels are in one column.
+    group: the column of the groups whose rows stay together when some are held out; "" if there is none.
+    separator: what separates the fields; "" if it is recognized.
     tolerated_damage: maximum ratio of damaged to undamaged lines. Damaged lines are skipped (see tables.read_table).
     allows_empty_texts: whether a text may be empty.
     submission: for a test set the name of the submission; "" if there is none.
@@ -49,6 +52,9 @@ class FileFormat:
   label: str = ""
   id: str = ""
   header: tuple[str, ...] = ()
+  label_columns: tuple[str, ...] = ()
+  group: str = ""
+  separator: str = ""
   tolerated_damage: float = 0.0
   allows_empty_texts: bool = False
   submission: str = ""
@@ -246,6 +252,11 @@ def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
     UserError: the task is unknown, or does not have the given labels, formulation or metrics.
   """
   name, labels = canonical_name(config.task_name), flags.parse_labels(config.labels)
+  label_columns = flags.parse_columns(config.label_column, "label_column")
+  if len(label_columns) > 1:
+    if labels not in ((), label_columns):
+      raise UserError(f"--labels={config.labels}: the labels are the names in --label_column: leave --labels out")
+    labels, config = label_columns, dataclasses.replace(config, multi_label=True)
   _check_custom_flags(config, name, labels)
   if name == CUSTOM:
     spec = custom_spec(config, labels)
@@ -267,20 +278,29 @@ def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
   if config.class_weights and (spec.is_regression or config.formulation == flags.RANKING):
     problem = "a regression has no labels" if spec.is_regression else f"--formulation={flags.RANKING} has no classes"
     raise UserError(f"--class_weights={config.class_weights}: {problem}: leave the flag out")
+  if config.label_smoothing and (spec.is_regression or spec.label_separator or config.formulation == flags.RANKING):
+    raise UserError(
+      f"--label_smoothing={config.label_smoothing:g} is for classification with one label in a row: leave the flag out"
+    )
   if config.class_weights not in ("", flags.BALANCED):
     flags.parse_class_weights(config.class_weights, spec.labels)
   return choose_metrics(spec, config)
 
 
 def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Sequence[str]) -> None:
-  """Raises UserError if --eval_share, --multi_label or --thresholds cannot be used."""
-  share, separator = f"--eval_share={config.eval_share:g}", config.label_separator
-  if config.eval_share and name != CUSTOM:
+  """Raises UserError if --eval_share, --folds, --multi_label or --thresholds cannot be used."""
+  separator, divisions = config.label_separator, [f"--folds={config.folds}"] * bool(config.folds)
+  divisions += [f"--eval_share={config.eval_share:g}"] * bool(config.eval_share)
+  if config.group_column and not divisions:
+    raise UserError(f"--group_column={config.group_column} only goes with --eval_share or --folds: give one of them")
+  if divisions and name != CUSTOM:
     raise UserError(
-      f"{share} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
+      f"{divisions[0]} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
     )
-  if config.eval_share and config.eval_file:
-    raise UserError(f"{share} and --eval_file={config.eval_file} are both given: give one")
+  if divisions and len(given := divisions + [f"--eval_file={config.eval_file}"] * bool(config.eval_file)) > 1:
+    raise UserError(f"{given[0]} and {given[1]} are both given: give one")
+  if config.folds == 1 or config.fold > config.folds:
+    raise UserError(f"--folds={config.folds} --fold={config.fold}: give two or more folds, and one of them, from 1")
   flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:
     return
@@ -313,17 +333,29 @@ def custom_spec(config: flags.ClassifierConfig, labels: Sequence[str]) -> TaskSp
       f"--text_columns={config.text_columns}: a custom task needs the name of its text column, or the two names of a "
       "pair, separated by a comma"
     )
-  names = [*texts, config.label_column, *([config.id_column] if config.id_column else [])]
+  label_columns = flags.parse_columns(config.label_column, "label_column")
+  names = [*texts, *label_columns, *filter(None, (config.id_column,))]
   if len(set(names)) < len(names):
     raise UserError(f"--text_columns, --label_column and --id_column name a column twice: {', '.join(names)}")
-  file = FileFormat("", texts, config.label_column, config.id_column, allows_empty_texts=True)
+  if config.separator not in ("", "tab", "\t", ",", ";", "|"):
+    raise UserError(f"--separator={config.separator}: give tab, ',', ';' or '|'")
+  file = FileFormat(
+    "",
+    texts,
+    ",".join(label_columns),
+    config.id_column,
+    flags.parse_columns(config.column_names, "column_names"),
+    label_columns if len(label_columns) > 1 else (),
+    separator=config.separator.replace("tab", "\t"),
+    allows_empty_texts=True,
+  )
   return TaskSpec(
     name=CUSTOM,
     folder="",
     labels=() if config.regression else tuple(labels),
-    train=file,
+    train=dataclasses.replace(file, group=config.group_column),
     dev={"dev": file},
-    test={"test": dataclasses.replace(file, label="")},
+    test={"test": dataclasses.replace(file, label="", label_columns=())},
     label_separator=config.label_separator if config.multi_label else "",
   )
 

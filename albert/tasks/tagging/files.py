@@ -157,7 +157,7 @@ class TaggingData(FinetuningData):
     """Returns the extension of a predictions file, which has the form of the split's data."""
     if split in self._memory:
       return ".jsonl"
-    return os.path.splitext(getattr(self.config, FILE_FIELDS[split]))[1] or ".conll"
+    return os.path.splitext(getattr(self.config, FILE_FIELDS[split]).removesuffix(".gz"))[1] or ".conll"
 
 
 def read_texts(

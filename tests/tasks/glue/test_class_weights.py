@@ -1,4 +1,4 @@
-"""Tests of --class_weights: the weights equal scikit-learn's, and the training loss is the weighted mean."""
+"""--class_weights and --label_smoothing: weights equal scikit-learn's, and the loss is the closed form."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ def test_bad_weights_are_refused_before_the_files_are_read(text: str, message: s
 def test_weights_need_classes(flags: dict[str, str], message: str) -> None:
   with pytest.raises(UserError, match=message):
     make_spec(ClassifierConfig(**flags, class_weights="balanced"))  # type: ignore[arg-type]
+  with pytest.raises(UserError, match=r"--label_smoothing=0.1 is for classification with one label in a row"):
+    make_spec(ClassifierConfig(**flags, label_smoothing=0.1))  # type: ignore[arg-type]
 
 
 def test_the_python_api_takes_weights_by_label() -> None:
@@ -69,12 +71,13 @@ def test_the_python_api_takes_weights_by_label() -> None:
     albert.tasks.Classification(train=data, class_weights={1: "many"}, eval_share=0.5)  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_the_training_loss_is_the_mean_weighted_by_class(
-  make_task: MakeTask, tmp_path: Path, verbose: None, capsys: pytest.CaptureFixture[str]
+  make_task: MakeTask, tmp_path: Path, verbose: None, capsys: pytest.CaptureFixture[str], smoothing: float
 ) -> None:
   path = tmp_path / "train.tsv"
   path.write_text("text\tlabel\na good one\tyes\na bad one\tno\nso so\tno\nwell\tno\n")
-  task = make_task(train_file=str(path), class_weights="balanced")
+  task = make_task(train_file=str(path), class_weights="balanced", label_smoothing=smoothing)
   for _ in range(2):
     task.check_inputs(train=True, evaluate=False, predict=False)
   dataset = task.training_data()
@@ -87,10 +90,12 @@ def test_the_training_loss_is_the_mean_weighted_by_class(
 
   logits = model(batch, False, None).numpy()[:4].astype(np.float64)
   labels = batch["label_ids"].numpy()[:4]
-  losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), labels]
+  log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+  losses = -((1 - smoothing) * np.eye(2)[labels] + smoothing / 2 * np.ones(2)) * log_probabilities
+  losses, plain_losses = losses.sum(axis=1), -log_probabilities[np.arange(4), labels]
   weights = np.where(labels == 1, 2, 2 / 3)
   sums = task.forward(model, batch, training=True).sums["loss"]
   assert float(sums.total) == pytest.approx(losses @ weights, rel=1e-5)
   assert float(sums.weight) == pytest.approx(4) == pytest.approx(float(task.loss_weights(batch)["loss"]))
   evaluation = task.forward(model, batch, training=False).sums["loss"]
-  assert float(evaluation.total / evaluation.weight) == pytest.approx(losses.mean(), rel=1e-5)
+  assert float(evaluation.total / evaluation.weight) == pytest.approx(plain_losses.mean(), rel=1e-5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from albert.data.manifest import file_sha256
@@ -111,6 +113,20 @@ def test_the_log_and_the_summary_count_the_rows_of_each_label(
     ({"task_name": "RTE"}, "", r"^--eval_share=0.34 is for --task_name=custom, not for RTE, which has files"),
     ({}, "text,label\nx,a\ny,a\n X ,b\nz,c\n", r"line 5: too few texts of the label 'c' .* the only one: add"),
     (
+      {"group_column": "who"},
+      "text,label,who\nx,a,1\ny,b,1\n",
+      r"too few different groups in --group_column=who \(1\)",
+    ),
+    ({"group_column": "who"}, "text,label,who\nx,a,1\ny,b,\n", r"train.csv, line 3: column 'who' is empty: fill"),
+    (
+      {"eval_share": 0.0, "folds": 3},
+      "text,label\nx,a\ny,a\nz,b\nv,a\nw,b\n",
+      r"train.csv, line 4: too few texts of the label 'b' .* is one of 2: --folds=3 needs as many: give fewer folds",
+    ),
+    ({"folds": 3}, "", r"^--folds=3 and --eval_share=0.34 are both given: give one$"),
+    ({"eval_share": 0.0, "folds": 3, "fold": 4}, "", r"^--folds=3 --fold=4: give two or more folds, and one of them"),
+    ({"group_column": "who", "eval_share": 0.0}, "", r"^--group_column=who only goes with --eval_share"),
+    (
       {},
       "text,label\nx,a\nX,b\n",
       r"train.csv: too few different texts \(1\) to hold some out: add one, or give --eval",
@@ -124,6 +140,56 @@ def test_what_cannot_be_divided_is_refused(
     Path(train_file).write_text(content)
   with pytest.raises(UserError, match=message):
     TextData(make_config(train_file, **changes)).read(train=True, evaluate=True, predict=False)
+
+
+def test_rows_of_a_group_are_on_one_side_and_every_label_stays_in_the_training_rows(tmp_path: Path) -> None:
+  path = tmp_path / "train.csv"
+  lines = [f"text {row},{'ab'[row % 2]},patient {row // 4}\n" for row in range(40)]
+  path.write_text("text,label,patient\n" + "".join(lines))
+  sides = []
+  for text_file in (path, tmp_path / "*.csv"):
+    data = TextData(make_config(str(text_file), group_column="patient"))
+    groups = {split: data.rows(split).table.columns["patient"] for split in ("train", "dev")}
+    assert not {*groups["train"]} & {*groups["dev"]}
+    assert (len(groups["train"]), len(groups["dev"])) == (28, 12)  # a third of 40, in groups of 4
+    assert data.row_settings("dev")["group"] == "patient"
+    sides.append(data.rows("dev").ids)
+  assert sides[0] == sides[1]
+  path.write_text("text,label,patient\nx,a,1\ny,b,2\nz,a,1\n")
+  for division in ({}, {"eval_share": 0.0, "folds": 2, "fold": 1}, {"eval_share": 0.0, "folds": 2, "fold": 2}):
+    with pytest.raises(UserError, match=r"all rows of the label '.' are in groups of --group_column=patient that are"):
+      TextData(make_config(str(path), group_column="patient", **division)).rows("dev")
+
+
+@pytest.mark.parametrize("group", ["", "patient"])
+def test_each_row_is_held_out_by_one_fold_and_the_folds_have_their_share_of_each_label(
+  tmp_path: Path, group: str
+) -> None:
+  path = tmp_path / "train.csv"
+  lines = [f"text {row},{'aab'[row % 3]},patient {row // 4}\n" for row in range(60)]
+  path.write_text("text,label,patient\n" + "".join(lines))
+  config = make_config(str(path), eval_share=0.0, folds=5, group_column=group)
+  folds = [TextData(config).of_fold(fold) for fold in range(1, 6)]
+  ids = [data.rows("dev").ids for data in folds]
+  assert sorted(int(row_id) for ids_of_fold in ids for row_id in ids_of_fold) == list(range(60))
+  assert all(sorted([*data.rows("train").ids, *data.rows("dev").ids]) == sorted(map(str, range(60))) for data in folds)
+  if group:
+    assert all(len({int(i) // 4 for i in ids_of_fold}) == 3 for ids_of_fold in ids)  # three whole groups
+  else:
+    assert all(np.bincount(data.rows("dev").labels).tolist() == [8, 4] for data in folds)
+  path.write_text("text,label,patient\n" + "".join(reversed(lines)))  # the choice does not depend on the order
+  other = TextData(dataclasses.replace(config, fold=3))
+  assert {*other.rows("dev").texts[0]} == {*folds[2].rows("dev").texts[0]} or group
+  assert len({json.dumps(data.row_settings("dev")) for data in folds}) == 5  # tokenized data is not mixed up
+  assert other.with_source("dev", str(path)).config.folds == 0
+
+
+def test_folds_of_a_regression_have_all_sizes_of_numbers(tmp_path: Path) -> None:
+  path = tmp_path / "train.csv"
+  path.write_text("text,label\n" + "".join(f"text {row},{row**2}\n" for row in range(40)))
+  config = make_config(str(path), eval_share=0.0, folds=4, fold=2, regression=True)
+  numbers = np.sqrt(TextData(config).rows("dev").labels)
+  np.testing.assert_array_equal(numbers // 4, np.arange(10))  # one of each four neighbours
 
 
 @pytest.mark.parametrize("has_eval_file", [False, True])

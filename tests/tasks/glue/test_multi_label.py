@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 from sklearn.metrics import f1_score
@@ -303,3 +304,44 @@ def test_an_ensemble_without_labels_uses_the_mean_of_the_thresholds_of_the_runs(
   average_runs(run_dirs, [settings] * 2, str(tmp_path))
   rows = [line.split("\t") for line in (tmp_path / "predictions_test.tsv").read_text().splitlines()[1:]]
   assert [row[1] for row in rows] == ["b", "b"]
+
+
+@pytest.mark.parametrize("header", ["", "toxic,text,sure,insult\n"])
+def test_columns_of_0_and_1_are_several_labels_of_csv_and_of_frames(tmp_path: Path, header: str) -> None:
+  path = tmp_path / "train.csv"
+  path.write_text(f"{header}1,one,x,0\n0,two,x,0\n1,three,x,1\n")
+  names = "" if header else "toxic,text,sure,insult"
+  columns = {"text_columns": "text", "label_column": "toxic,insult", "column_names": names}
+  flags: dict[str, Any] = {"task_name": "custom", **columns}
+  data = TextData(ClassifierConfig(train_file=str(path), **flags))
+  np.testing.assert_array_equal(data.rows("train").labels, [[1, 0], [0, 0], [1, 1]])
+  assert (data.config.labels, data.config.multi_label) == ("toxic,insult", True)
+  again = TextData(dataclasses.replace(data.config, multi_label=False))  # a later command has the labels of the run
+  assert again.spec == data.spec
+  frame = pandas.DataFrame({"text": ["one", "two", "three"], "toxic": [1, 0, 1], "insult": [0.0, 0.0, 1.0]})
+  task = albert.tasks.Classification(train=frame, label=["toxic", "insult"], eval_share=0)
+  in_memory = TextData(ClassifierConfig(**task.settings)).with_source("train", task.rows["train"])
+  np.testing.assert_array_equal(in_memory.rows("train").labels, data.rows("train").labels)
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"labels": "toxic"}, r"--labels=toxic: give at least 2"),
+    ({"labels": "toxic,rude"}, r"--labels=toxic,rude: the labels are the names in --label_column: leave"),
+    ({"label_column": "toxic,text"}, r"name a column twice: text, toxic, text"),
+    ({"regression": True}, r"--multi_label and --regression are both given"),
+    (
+      {"column_names": "toxic,text,insult"},
+      r"train\.csv, line 1: 4 columns instead of 3 \('toxic', 'text', 'insult'\)",
+    ),
+    ({"separator": "tab"}, r"train\.csv, line 1: no column 'text'; there are: 'toxic,text,sure,insult'"),
+    ({"separator": "&"}, r"^--separator=&: give tab, "),
+  ],
+)
+def test_wrong_columns_of_labels_are_refused(tmp_path: Path, flags: dict[str, Any], message: str) -> None:
+  path = tmp_path / "train.csv"
+  path.write_text("toxic,text,sure,insult\n1,one,x,0\n")
+  given = {"task_name": "custom", "text_columns": "text", "label_column": "toxic,insult", "train_file": str(path)}
+  with pytest.raises(UserError, match=message):
+    TextData(ClassifierConfig(**{**given, **flags})).rows("train")
