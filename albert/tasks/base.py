@@ -20,6 +20,7 @@ import tf_keras as keras
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
+from albert.config.run import RunConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples, cut_warning, make_examples
@@ -29,6 +30,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
+from albert.runs.watch import WatchSettings
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.tokenizer import unknown_share, unknown_warnings
@@ -406,6 +408,10 @@ class Task(abc.ABC):
 
   def guessing_loss(self) -> float | None:
     """Returns the training loss of a model that ignores its input; None if it is not known."""
+    return None
+
+  def watch_settings(self, config: RunConfig) -> WatchSettings | None:
+    """Returns how a run with these settings is watched; None if it is not."""
     return None
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Any:
