@@ -427,11 +427,7 @@ class RunConfig(Config):
     if self.train.precision == "float16" and self.optimizer.optimizer == "tfa_lamb":
       raise UserError("--precision=float16 skips steps, which --optimizer=tfa_lamb cannot: give --optimizer=lamb")
     if self.resume_from and self.init_checkpoint:
-      raise UserError(
-        f"--resume_from={self.resume_from} and --init_checkpoint={self.init_checkpoint} are both given: give one"
-      )
-    if self.resume_from and self.num_runs > 1:
-      raise UserError(f"--resume_from={self.resume_from} starts one run: leave out --num_runs={self.num_runs}")
+      raise UserError(f"--init_checkpoint={self.init_checkpoint} and --resume_from are both given: give one")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")
 

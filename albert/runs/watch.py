@@ -104,7 +104,7 @@ class Watch:
     self._averages: list[Means] = []
     self.best = (math.inf, step)
     self._best_accuracy = 0.0
-    self._spike: tuple[float, int] | None = None  # highest loss and first step of a spike that has not ended
+    self._spike_step = 0  # first step of a spike that has not ended
     self.is_collapsed = self._has_plateau = False
 
   def add(self, line: Mapping[str, Any]) -> Event | None:
@@ -125,27 +125,25 @@ class Watch:
 
   def _judge(self, step: int, average: Means) -> Event | None:
     median = Means(*map(statistics.median, zip(*self._averages, strict=True)))
-    is_median = len(self._averages) == _NUM_AVERAGES
+    has_median = len(self._averages) == _NUM_AVERAGES
     numbers = f"at step {step} the masked LM loss is {median.loss:.4g} and the accuracy {median.accuracy:.3g}"
     numbers += f" (guessing: {self.guess.loss:.4g} and {self.guess.accuracy:.3g})"
     lost = self._lost_share(average)
-    if is_median and self._lost_share(median) > _FAR_SHARE:
-      is_new, self.is_collapsed, self._spike = not self.is_collapsed, True, None
+    if has_median and self._lost_share(median) > _FAR_SHARE:
+      is_new, self.is_collapsed, self._spike_step = not self.is_collapsed, True, 0
       return Event(COLLAPSE, f"{numbers}; the loss was {self.best[0]:.4g} at step {self.best[1]}") if is_new else None
     if lost > _FAR_SHARE:
-      highest, first_step = self._spike or (0.0, step)
-      self._spike = (max(average.loss, highest), first_step)
-    elif self._spike:
-      (highest, first_step), self._spike = self._spike, None
-      if not self.is_collapsed:
-        return Event(SPIKE, f"{numbers} after a rise of the loss to {highest:.4g} from step {first_step} on")
+      self._spike_step = self._spike_step or step
+    elif self._spike_step and not self.is_collapsed:
+      first_step, self._spike_step = self._spike_step, 0
+      return Event(SPIKE, f"{numbers} after a rise of the loss from step {first_step} on")
     self.is_collapsed = self.is_collapsed and lost > _NEAR_SHARE
-    if is_median:
+    if has_median:
       self.best = min(self.best, (median.loss, step))
       self._best_accuracy = max(self._best_accuracy, median.accuracy)
-    if (self._has_lower_loss or self._has_higher_accuracy) and self._lost_share(average) <= _NEAR_SHARE:
+    if 0 <= self._lost_share(average) <= _NEAR_SHARE:
       self.healthy_step = step
-    is_late = is_median and step >= max(self._plateau_steps, self._first_step + _PLATEAU_STEPS)
+    is_late = has_median and step >= max(self._plateau_steps, self._first_step + _PLATEAU_STEPS)
     is_better = self.best[0] <= GUESSING_SHARE * self.guess.loss
     is_better = is_better or self._best_accuracy > self.guess.accuracy + ACCURACY_MARGIN
     if not is_late or is_better or self._has_plateau:
@@ -153,20 +151,15 @@ class Watch:
     self._has_plateau = True
     return Event(PLATEAU, numbers)
 
-  @property
-  def _has_lower_loss(self) -> bool:
-    return self.best[0] < _LEARNED_SHARE * self.guess.loss
-
-  @property
-  def _has_higher_accuracy(self) -> bool:
-    return self._best_accuracy > self.guess.accuracy + _LEARNED_ACCURACY
-
   def _lost_share(self, means: Means) -> float:
-    """The share of what was learned that is lost; 0.5 if the accuracy is that of guessing."""
-    lost = 0.0
-    if self._has_lower_loss:
-      lost = (means.loss - self.best[0]) / (self.guess.loss - self.best[0])
-    if self._has_higher_accuracy:
+    """The share of what was learned that is lost, at least 0; -1 if the run has not learned.
+
+    It is 0.5 if the loss is between that of guessing and the best one, or if the accuracy is that of guessing.
+    """
+    lost = -1.0
+    if self.best[0] < _LEARNED_SHARE * self.guess.loss:
+      lost = max(0.0, (means.loss - self.best[0]) / (self.guess.loss - self.best[0]))
+    if self._best_accuracy > self.guess.accuracy + _LEARNED_ACCURACY:
       learned = self._best_accuracy - self.guess.accuracy - ACCURACY_MARGIN
-      lost = max(lost, _FAR_SHARE * (self._best_accuracy - means.accuracy) / learned)
+      lost = max(0.0, lost, _FAR_SHARE * (self._best_accuracy - means.accuracy) / learned)
     return lost

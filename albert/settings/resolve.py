@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.command_flags import name_here
-from albert.config.model import REGULARIZATION, ModelConfig
+from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
 from albert.io import files
@@ -25,7 +25,7 @@ from albert.tasks import registry
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
-from albert.weights.files import WeightLocation, find_weights
+from albert.weights.files import FLAG, RESUME_FLAG, WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -115,10 +115,8 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   settings = Settings(task_name, given)
   config = settings.run_config()
   weights = None
-  if config.init_checkpoint and settings.existing_run is None:
-    weights = find_weights(config.init_checkpoint)
-  elif config.resume_from and settings.existing_run is None:
-    weights = find_weights(config.resume_from, flag="--resume_from")
+  if settings.existing_run is None and (start := config.init_checkpoint or config.resume_from):
+    weights = find_weights(start, flag=RESUME_FLAG if config.resume_from else FLAG)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights)
   notes = []
@@ -151,23 +149,8 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
     config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
-  if config.resume_from and weights:
-    _check_same_model(weights, model_config)
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
-
-
-def _check_same_model(weights: WeightLocation, model: ModelConfig) -> None:
-  """Checks that the checkpoint of --resume_from is one of a run with this model, whose regularization may differ."""
-  if not output_files.STEP_DIRECTORY.match(os.path.basename(weights.path)):
-    raise UserError(f"{weights.flag}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
-  saved = weights.config()
-  for name in option_fields(ModelConfig):
-    if saved and name not in REGULARIZATION and getattr(saved, name) != getattr(model, name):
-      raise UserError(
-        f"{weights.flag}={weights.path}: its model has {name} {getattr(saved, name)!r}, this run has "
-        f"{getattr(model, name)!r}: leave out the flags of the model, or give its weights as --init_checkpoint"
-      )
 
 
 def _fit_to_shards(

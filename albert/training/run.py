@@ -55,7 +55,7 @@ from albert.training.model_weights import ModelWeights
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
 from albert.weights import initial_weights
 from albert.weights.checkpoints import Checkpoint, CheckpointManager
-from albert.weights.files import find_weights
+from albert.weights.files import RESUME_FLAG, open_weights
 
 # The progress is logged for a person at every multiple of these steps, and after as many seconds.
 _STEPS_BETWEEN_STATUS, _SECONDS_BETWEEN_STATUS = 1000, 3600
@@ -311,20 +311,22 @@ def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint
   """Finds the checkpoint of --resume_from, which a new run starts from; None if it does not start from one.
 
   Raises:
-    UserError: the checkpoint is missing or damaged, has another vocabulary, or has no steps left.
+    UserError: the checkpoint is missing, damaged or of another model, has another vocabulary, or no steps are left.
   """
   if not config.resume_from:
     return None
-  weights = find_weights(config.resume_from, flag="--resume_from")
+  weights = open_weights(config.resume_from, flag=RESUME_FLAG)
+  match = output_files.STEP_DIRECTORY.match(os.path.basename(weights.directory))
+  if not match:
+    raise UserError(f"{RESUME_FLAG}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
+  remedy = "leave out the flags of the model"
+  initial_weights.check_config(weights, task.model_config, initial_weights.FIELDS_NOT_IN_SHAPES, remedy)
   if vocabulary := task.vocabulary():
     weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  step = int(os.path.basename(weights.directory).removeprefix("step-"))
-  if step >= plan.train.num_train_steps:
-    raise UserError(
-      f"--resume_from={config.resume_from}: has {step} of {plan.train.num_train_steps} steps already: give "
-      "--num_train_steps with more"
-    )
-  return Checkpoint(step, weights.directory)
+  start, num_steps = Checkpoint(int(match[1]), weights.directory), plan.train.num_train_steps
+  if start.step >= num_steps:
+    raise UserError(f"{RESUME_FLAG}={weights.path}: has {start.step} of {num_steps} steps: give more --num_train_steps")
+  return start
 
 
 class RunWatch:
@@ -377,32 +379,25 @@ class RunWatch:
       notes[EVENT_KEY] = f"{event.kind}: {event.numbers}{self._advice(event.kind)}"
       self._events.append(notes[EVENT_KEY])
       if not (event.kind == COLLAPSE and self._settings.stops):  # else it becomes an error
-        self._log(f"{'' if event.kind == SPIKE else 'warning: '}{notes[EVENT_KEY]}")
+        log(f"{'' if event.kind == SPIKE else 'warning: '}{notes[EVENT_KEY]}")
     self._checkpoints.healthy_step = self._watch.healthy_step
     now, step = time.monotonic(), line["step"]
-    if (
-      step // _STEPS_BETWEEN_STATUS > self._last_step // _STEPS_BETWEEN_STATUS
-      or now - self._last_shown >= _SECONDS_BETWEEN_STATUS
-    ):
+    is_due = step // _STEPS_BETWEEN_STATUS > self._last_step // _STEPS_BETWEEN_STATUS
+    if is_due or now - self._last_shown >= _SECONDS_BETWEEN_STATUS:
       notes[STATUS_KEY] = self._status(line, now - self._started)
-      self._log(notes[STATUS_KEY])
+      log(notes[STATUS_KEY])
       self._last_shown = now
     self._last_step = step
     return notes
 
   def check(self) -> None:
     """Raises RunError if the run has collapsed and --on_collapse=stop. Every process must call it."""
-    if self._settings is None:
-      return
-    if self._cluster.is_true_in_chief(self._settings.stops and self._watch.is_collapsed):
+    must_stop = self._settings is not None and self._settings.stops and self._watch.is_collapsed
+    if self._cluster.is_true_in_chief(must_stop):
       if self._cluster.is_chief:
         figures.draw_curves(self._results_dir)
       collapse = next((event for event in reversed(self._events) if event.startswith(COLLAPSE)), COLLAPSE)
       raise RunError(f"stopped at step {self._last_step}: {collapse}; or go on here with --on_collapse=warn")
-
-  def _log(self, line: str) -> None:
-    if self._cluster.is_chief:
-      log(line)
 
   def _advice(self, kind: str) -> str:
     """Returns the likely cause and the remedy."""

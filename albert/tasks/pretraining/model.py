@@ -41,9 +41,9 @@ _SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "
 # Number of training records that show the frequencies of tokens: 40,000 masked ones in sequences of 128 tokens.
 _NUM_GUESSED_RECORDS = 2000
 _BASELINE_ACCURACY = "masked_lm_baseline_accuracy"
-# Networks of this depth learned with the first rate at small batches, and not with twice that
-# (benchmarks/results/pretraining_trials_2026-11-23.md). Shallow ones learned with far more than the paper's rule gives.
-_DEEP, _RATE_OF_DEEP, _HIGH_RATE = 6, 1e-3, 32
+# Networks of this depth learned with this rate at small batches, and not with twice that
+# (benchmarks/results/pretraining_trials_2026-11-23.md).
+_DEEP, _RATE_OF_DEEP = 6, 1e-3
 # The initializer of ALBERT-large; narrower networks need a larger one, by the square root of the width.
 _INITIALIZER_RANGE, _WIDTH_OF_INITIALIZER = 0.02, 1024
 _MANY_UNKNOWN = 0.02
@@ -235,33 +235,25 @@ class PretrainingTask(Task):
     return WatchSettings(guess, self._hazards(config), self.data.config.on_collapse == "stop")
 
   def _hazards(self, config: RunConfig) -> list[str]:
-    model, batch = self.model_config, config.train.train_batch_size
-    rate, hazards = config.optimizer.peak_learning_rate(batch), []
-    rule = OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE)
-    unscaled = " --noscale_learning_rate" if config.optimizer.scale_learning_rate else ""
-    if model.num_hidden_layers >= _DEEP and rate > max(rule, _RATE_OF_DEEP):
-      hazards.append(
-        f"a learning rate of {rate:.3g}, high for {model.num_hidden_layers} layers and batches of {batch} "
-        f"(--learning_rate={max(rule, _RATE_OF_DEEP / 2):.3g}{unscaled})"
-      )
-    elif rate > _HIGH_RATE * rule:
-      hazards.append(
-        f"a learning rate of {rate:.3g}; the paper's, scaled for batches of {batch}, is {rule:.3g} "
-        f"(--learning_rate={rate / 2:.3g}{unscaled})"
-      )
+    model, optimizer, batch = self.model_config, config.optimizer, config.train.train_batch_size
+    rate, rule = (
+      optimizer.peak_learning_rate(batch),
+      OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE),
+    )
     initializer_range = _INITIALIZER_RANGE * math.sqrt(_WIDTH_OF_INITIALIZER / model.hidden_size)
-    if 2 * model.initializer_range < initializer_range and not config.init_checkpoint:
-      hazards.append(
-        f"initial weights of {model.initializer_range:g}, small for a width of {model.hidden_size} "
-        f"(--initializer_range={initializer_range:.2g})"
-      )
-    if self.data.unknown_share and self.data.unknown_share > _MANY_UNKNOWN:
-      hazards.append(f"{self.data.unknown_share:.0%} of the tokens are <unk> (train a vocabulary on this text)")
-    if len(self.data.training_shards) == 1 and not self.data.has_manifest:
-      hazards.append("a single shard, which may have the order of the text (write several with data_prep)")
-    if model.num_hidden_layers >= _DEEP and not config.init_checkpoint and not self.data.stages:
-      hazards.append(f"{model.num_hidden_layers} layers from the start (--stages, which begin with fewer)")
-    return hazards
+    depth, unknown = model.num_hidden_layers, self.data.unknown_share or 0
+    lower_rate = f"--learning_rate={optimizer.learning_rate / rate * max(rule, _RATE_OF_DEEP / 2):.3g}"
+    hazards = {
+      f"a learning rate of {rate:.3g}, high for {depth} layers and batches of {batch} ({lower_rate})": depth >= _DEEP
+      and rate > max(rule, _RATE_OF_DEEP),
+      f"initial weights of {model.initializer_range:g}, small for a width of {model.hidden_size} "
+      f"(--initializer_range={initializer_range:.2g})": 2 * model.initializer_range < initializer_range,
+      f"{unknown:.0%} of the tokens are <unk> (train a vocabulary on this text)": unknown > _MANY_UNKNOWN,
+      "a single shard, which may have the order of the text (write several with data_prep)": not self.data.has_manifest
+      and len(self.data.training_shards) == 1,
+      f"{depth} layers from the start (--stages, which begin with fewer)": depth >= _DEEP and not self.data.stages,
+    }
+    return [] if config.init_checkpoint else [hazard for hazard, applies in hazards.items() if applies]
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
