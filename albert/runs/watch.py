@@ -50,8 +50,8 @@ class WatchSettings(NamedTuple):
   """
 
   guess: Means
-  hazards: Sequence[str]
-  stops: bool
+  hazards: Sequence[str] = ()
+  stops: bool = False
 
 
 class Event(NamedTuple):

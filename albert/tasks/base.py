@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,7 +31,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
-from albert.runs.watch import WatchSettings
+from albert.runs.watch import Means, WatchSettings
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.tokenizer import unknown_share, unknown_warnings
@@ -410,9 +411,10 @@ class Task(abc.ABC):
     """Returns the training loss of a model that ignores its input; None if it is not known."""
     return None
 
-  def watch_settings(self, config: RunConfig) -> WatchSettings | None:
-    """Returns how a run with these settings is watched; None if it is not."""
-    return None
+  def watch_settings(self, config: RunConfig) -> WatchSettings:
+    """Returns how a run with these settings is watched. A run without masked tokens is not."""
+    del config
+    return WatchSettings(Means(math.nan, math.nan))
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Any:
     """Converts outputs to predictions, see predictions. A fine-tuning task may define it."""

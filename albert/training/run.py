@@ -10,7 +10,6 @@ What comes before `train_run`, in the order of time, is done by the command or t
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import datetime
@@ -119,7 +118,7 @@ def train_run(
     is_over = step >= trainer.last_step(step)
     evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, plan.train, results_dir, step)
     evaluations.evaluate_if_missing(step if newest else 0, is_over=is_over)
-    watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, None if time_limit else schedule)
+    watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     if is_over or evaluations.must_stop():
       log(f"{config.output_dir} has all {step} steps already: nothing to train")
       _finish(task, checkpoints, cluster, results_dir, step)
@@ -338,7 +337,7 @@ class RunWatch:
   Args:
     task, run_plan, plan, cluster, checkpoints, results_dir: see train_run.
     first_step: the step that training starts or resumes at.
-    schedule: the schedule of the learning rate, if the number of steps is known.
+    schedule: the schedule of the learning rate.
   Raises:
     RunError: the run had collapsed before it was resumed, see `check`.
   """
@@ -352,29 +351,27 @@ class RunWatch:
     checkpoints: CheckpointManager,
     results_dir: str,
     first_step: int,
-    schedule: WarmupPolynomialDecay | None,
+    schedule: WarmupPolynomialDecay,
   ):
-    self._config, self._total_steps = run_plan.config, plan.train.num_train_steps if schedule else 0
+    self._config, self._settings = run_plan.config, task.watch_settings(run_plan.config)
     self._cluster, self._checkpoints, self._results_dir = cluster, checkpoints, results_dir
-    self._settings = task.watch_settings(self._config)
-    self._events: list[str] = []
-    self._last_step, self._first_step = first_step, first_step
+    total_steps = plan.train.num_train_steps
+    self._total_steps = 0 if isinstance(schedule, TimedDecay) else total_steps  # 0 if it is not known
+    self._first_step = self._last_step = first_step
     self._started = self._last_shown = time.monotonic()
-    if self._settings is not None:
-      warmup_steps = schedule.warmup_steps if schedule else 0
-      self._watch = Watch(self._settings.guess, total_steps=plan.train.num_train_steps, warmup_steps=warmup_steps)
-      for line in read_metrics(results_dir):
-        if line["step"] <= first_step:
-          self._watch.add(line)
-          self._events += [line[EVENT_KEY]] if EVENT_KEY in line else []
-      checkpoints.healthy_step = self._watch.healthy_step
+    self._watch = Watch(self._settings.guess, total_steps=total_steps, warmup_steps=schedule.warmup_steps)
+    lines = [line for line in read_metrics(results_dir) if line["step"] <= first_step]
+    for line in lines:
+      self._watch.add(line)
+    self._events = [line[EVENT_KEY] for line in lines if EVENT_KEY in line]
+    checkpoints.healthy_step = self._watch.healthy_step
     self.check()
 
   def annotate(self, line: dict[str, Any]) -> dict[str, str]:
     """Adds a line of metrics.jsonl to the watch. Returns and logs texts for it: an event, and at times the progress."""
-    if self._settings is None:
-      return {}
-    notes = {}
+    notes: dict[str, str] = {}
+    if WATCHED_METRICS[0] not in line:
+      return notes
     if event := self._watch.add(line):
       notes[EVENT_KEY] = f"{event.kind}: {event.numbers}{self._advice(event.kind)}"
       self._events.append(notes[EVENT_KEY])
@@ -384,16 +381,14 @@ class RunWatch:
     now, step = time.monotonic(), line["step"]
     is_due = step // _STEPS_BETWEEN_STATUS > self._last_step // _STEPS_BETWEEN_STATUS
     if is_due or now - self._last_shown >= _SECONDS_BETWEEN_STATUS:
-      notes[STATUS_KEY] = self._status(line, now - self._started)
+      notes[STATUS_KEY], self._last_shown = self._status(line, now - self._started), now
       log(notes[STATUS_KEY])
-      self._last_shown = now
     self._last_step = step
     return notes
 
   def check(self) -> None:
     """Raises RunError if the run has collapsed and --on_collapse=stop. Every process must call it."""
-    must_stop = self._settings is not None and self._settings.stops and self._watch.is_collapsed
-    if self._cluster.is_true_in_chief(must_stop):
+    if self._cluster.is_true_in_chief(self._settings.stops and self._watch.is_collapsed):
       if self._cluster.is_chief:
         figures.draw_curves(self._results_dir)
       collapse = next((event for event in reversed(self._events) if event.startswith(COLLAPSE)), COLLAPSE)
@@ -403,7 +398,6 @@ class RunWatch:
     """Returns the likely cause and the remedy."""
     if kind == SPIKE:
       return ""
-    assert self._settings is not None
     config, hazards = self._config, "; ".join(self._settings.hazards[:2])
     cause = f"; likely cause: {hazards or 'a learning rate that is too high for this seed and batch'}"
     steps = [step for step in self._checkpoints.steps() if step <= (self._watch.healthy_step or 0)]
@@ -417,17 +411,15 @@ class RunWatch:
 
   def _status(self, line: dict[str, Any], seconds: float) -> str:
     """Returns how far the run is and what it has learned, for a person."""
-    assert self._settings is not None
-    step, total, guess, best = line["step"], self._total_steps, self._settings.guess, self._watch.best
+    step, total, best = line["step"], self._total_steps, self._watch.best
     text = f"step {step:,}"
     if total:
       left = datetime.timedelta(seconds=round(seconds * (total - step) / (step - self._first_step)))
       text += f" of {total:,} ({step / total:.1%}), {left} left"
-    for name, of_guessing in zip(WATCHED_METRICS, guess, strict=True):
+    for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
     text += f"; best loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
-    kinds = collections.Counter(event.partition(":")[0] for event in self._events)
-    return f"{text}; found: {', '.join(counted(n, kind) for kind, n in kinds.items()) or 'nothing unusual'}"
+    return f"{text}; found: {', '.join(event.partition(':')[0] for event in self._events) or 'nothing unusual'}"
 
 
 class EvaluationsInTraining:

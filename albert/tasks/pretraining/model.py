@@ -251,7 +251,6 @@ class PretrainingTask(Task):
       f"{unknown:.0%} of the tokens are <unk> (train a vocabulary on this text)": unknown > _MANY_UNKNOWN,
       "a single shard, which may have the order of the text (write several with data_prep)": not self.data.has_manifest
       and len(self.data.training_shards) == 1,
-      f"{depth} layers from the start (--stages, which begin with fewer)": depth >= _DEEP and not self.data.stages,
     }
     return [] if config.init_checkpoint else [hazard for hazard, applies in hazards.items() if applies]
 
