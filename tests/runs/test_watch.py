@@ -77,17 +77,6 @@ def test_a_spike_is_recorded_when_the_loss_has_recovered() -> None:
   assert event.numbers.endswith("after a rise of the loss from step 40500 on")
 
 
-def test_the_last_step_before_a_collapse_is_known_after_it() -> None:
-  watch = Watch(GUESS, total_steps=125_000, warmup_steps=3125)
-  steps = {}
-  for line in write_lines(lambda step: learning(step) if step <= 60_000 else 6.5, 70_000, 500, 1):
-    watch.add(line)
-    steps[line["step"]] = (watch.healthy_step, watch.is_collapsed)
-  assert steps[1000] == (None, False)  # nothing is learned yet, so nothing can be lost
-  assert steps[60_000] == (60_000, False)
-  assert steps[70_000] == (60_000, True)
-
-
 def test_each_stage_is_watched_for_itself_and_a_collapse_may_end() -> None:
   watch = Watch(GUESS, total_steps=20_000, warmup_steps=1000)
   events = []

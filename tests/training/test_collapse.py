@@ -129,26 +129,14 @@ def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(tmp_path: Path)
   assert (config["resume_from"], config["train"]["seed"], config["data"]["on_collapse"]) == (str(step_4), 3, "stop")
 
 
-def start(command: list[str]) -> subprocess.Popen[str]:
-  return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-
-
-def finish(command: list[str]) -> tuple[int, str]:
-  """Runs a command. Returns its exit code and its last line."""
-  process = start(command)
-  _, log = process.communicate(timeout=900)
-  return process.returncode, log.splitlines()[-1]
-
-
-def kill_at(command: list[str], output_dir: Path, step: int) -> None:
-  """Starts a command and kills it once it has saved a step."""
-  process = start(command)
-  while not (output_dir / "checkpoints" / f"step-{step}").exists():
-    assert process.poll() is None, process.communicate()[1]
+def run(command: list[str], output_dir: Path, kill_at: int) -> tuple[int, str]:
+  """Runs a command, and kills it once it has saved a step, unless that is 0. Returns its exit code and last line."""
+  process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+  while kill_at and not (output_dir / "checkpoints" / f"step-{kill_at}").exists() and process.poll() is None:
     time.sleep(0.02)
-  process.kill()
-  process.communicate()
-  assert process.returncode == -signal.SIGKILL
+  if kill_at:
+    process.kill()
+  return process.wait(900), process.communicate()[1].splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -163,29 +151,23 @@ def test_a_run_that_collapsed_goes_on_from_before_it_and_learns_more_also_with_k
   flags += ["--num_hidden_layers=1", "--hidden_size=64", "--num_attention_heads=2", "--intermediate_size=128"]
   flags += ["--embedding_size=32", "--initializer_range=0.06", "--learning_rate=0.003", "--num_warmup_steps=100"]
   flags += ["--log_every_steps=25", "--save_checkpoints_steps=25", "--keep_checkpoints=2"]
-  events = []
-  for name, kills in (("whole", []), ("killed", [300, 1025])):
-    command = [sys.executable, "-c", COLLAPSING_SCRIPT, *flags, f"--output_dir={tmp_path / name}"]
-    for step in kills:
-      kill_at(command, tmp_path / name, step)
-    code, error = finish(command)
+  events, results = [], []
+  for name, kills in (("whole", [0]), ("killed", [300, 1025, 0])):
+    command = ["-c", COLLAPSING_SCRIPT, *flags, f"--output_dir={tmp_path / name}"]
+    codes, errors = zip(*(run(command, tmp_path / name, step) for step in kills), strict=True)
     line = read_metrics(str(tmp_path / name))[-1]
-    assert (code, error) == (
-      1,
-      f"error: stopped at step {line['step']}: {line['event']}; or go on here with --on_collapse=warn",
+    assert codes == (*[-signal.SIGKILL] * (len(kills) - 1), 1)
+    assert (
+      errors[-1] == f"error: stopped at step {line['step']}: {line['event']}; or go on here with --on_collapse=warn"
     )
     events.append(line["event"].replace(str(tmp_path / name), "RUN"))
   assert events[0] == events[1]
   best = min(line["masked_lm_loss"] for line in read_metrics(str(tmp_path / "whole")))
-
   advice = shlex.split(events[0].partition("give the same command with ")[2].replace("RUN", str(tmp_path / "whole")))
-  results = []
-  for name, kills in (("new", []), ("new_killed", [1225])):
+  for name, kills in (("new", [0]), ("new_killed", [1225, 0])):
     output_dir = tmp_path / name
-    command = [sys.executable, "run_pretraining.py", *flags, *advice, f"--output_dir={output_dir}"]
-    for step in kills:
-      kill_at(command, output_dir, step)
-    assert finish(command)[0] == 0
+    command = ["run_pretraining.py", *flags, *advice, f"--output_dir={output_dir}"]
+    assert [run(command, output_dir, step)[0] for step in kills] == [-signal.SIGKILL] * (len(kills) - 1) + [0]
     lines = [line | {"examples_per_second": 0, "status": ""} for line in read_metrics(str(output_dir))]
     results.append((lines, (output_dir / "checkpoints" / "step-1600" / "weights.data-00000-of-00001").read_bytes()))
   assert results[0] == results[1]
