@@ -241,7 +241,7 @@ def will_evaluate(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
 
 def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
   """Raises UserError if training needs weights to start from and the config gives none."""
-  if are_needed and not (config.init_checkpoint or config.from_scratch):
+  if are_needed and not (config.init_checkpoint or config.resume_from or config.from_scratch):
     raise UserError(
       "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
     )

@@ -320,6 +320,7 @@ def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint
     raise UserError(f"{RESUME_FLAG}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
   remedy = "leave out the flags of the model"
   initial_weights.check_config(weights, task.model_config, initial_weights.FIELDS_NOT_IN_SHAPES, remedy)
+  initial_weights.check_head(weights, task.head_settings())
   if vocabulary := task.vocabulary():
     weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
   start, num_steps = Checkpoint(int(match[1]), weights.directory), plan.train.num_train_steps
@@ -360,10 +361,10 @@ class RunWatch:
     self._first_step = self._last_step = first_step
     self._started = self._last_shown = time.monotonic()
     self._watch = Watch(self._settings.guess, total_steps=total_steps, warmup_steps=schedule.warmup_steps)
-    lines = [line for line in read_metrics(results_dir) if line["step"] <= first_step]
-    for line in lines:
-      self._watch.add(line)
-    self._events = [line[EVENT_KEY] for line in lines if EVENT_KEY in line]
+    self._events: list[str] = []
+    for line in read_metrics(results_dir):
+      if line["step"] <= first_step and (event := self._watch.add(line)):
+        self._events.append(line.get(EVENT_KEY, f"{event.kind}: {event.numbers}"))
     checkpoints.healthy_step = self._watch.healthy_step
     self.check()
 
@@ -391,7 +392,7 @@ class RunWatch:
     if self._cluster.is_true_in_chief(self._settings.stops and self._watch.is_collapsed):
       if self._cluster.is_chief:
         figures.draw_curves(self._results_dir)
-      collapse = next((event for event in reversed(self._events) if event.startswith(COLLAPSE)), COLLAPSE)
+      collapse = ([COLLAPSE] + [event for event in self._events if event.startswith(COLLAPSE)])[-1]
       raise RunError(f"stopped at step {self._last_step}: {collapse}; or go on here with --on_collapse=warn")
 
   def _advice(self, kind: str) -> str:

@@ -178,7 +178,7 @@ def warm_start(
     "has unused", [name for name in file.entries if name not in used and not name.startswith(tuple(ignored))], remedy
   )
   if any(name.startswith(head_prefixes) for name in [*assigned, *zeroed]):
-    _check_head(file, head_settings or {})
+    check_head(file, head_settings or {})
 
   for name in zeroed:
     variables[name].assign(np.zeros(tuple(variables[name].shape), np.float32))
@@ -243,14 +243,14 @@ def check_config(file: WeightFile, config: ModelConfig | None, compared: Collect
       )
 
 
-def _check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
+def check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   """Refuses a head that was trained for another task or other labels, even if its weights have the right shapes."""
   run = file.run
   run_settings = {"task": run.get("task"), **run.get("data", {})} if run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
       raise UserError(
-        f"--init_checkpoint={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
+        f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
         f"{value!r}; give --fresh_head to initialize the head anew"
       )
 

@@ -236,10 +236,8 @@ class PretrainingTask(Task):
 
   def _hazards(self, config: RunConfig) -> list[str]:
     model, optimizer, batch = self.model_config, config.optimizer, config.train.train_batch_size
-    rate, rule = (
-      optimizer.peak_learning_rate(batch),
-      OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE),
-    )
+    rate = optimizer.peak_learning_rate(batch)
+    rule = OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE)
     initializer_range = _INITIALIZER_RANGE * math.sqrt(_WIDTH_OF_INITIALIZER / model.hidden_size)
     depth, unknown = model.num_hidden_layers, self.data.unknown_share or 0
     lower_rate = f"--learning_rate={optimizer.learning_rate / rate * max(rule, _RATE_OF_DEEP / 2):.3g}"
