@@ -354,6 +354,12 @@ class RunConfig(Config):
     "run or of several (then of the best one), a step-N directory, or a .safetensors file",
     group=base.MODEL,
   )
+  resume_from: str = option(
+    "",
+    "checkpoint of another run, RUN/checkpoints/step-N, whose weights, moments and step a new run starts from, for "
+    "example with another seed and a lower learning rate",
+    group=base.MODEL,
+  )
   from_scratch: bool = option(
     False,
     "start fine-tuning from random weights, without --init_checkpoint",
@@ -425,6 +431,8 @@ class RunConfig(Config):
       )
     if self.train.precision == "float16" and self.optimizer.optimizer == "tfa_lamb":
       raise UserError("--precision=float16 skips steps, which --optimizer=tfa_lamb cannot: give --optimizer=lamb")
+    if self.resume_from and self.init_checkpoint:
+      raise UserError(f"--init_checkpoint={self.init_checkpoint} and --resume_from are both given: give one")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")
 

@@ -132,7 +132,7 @@ def _format_run_name(index: int, run: RunRecord) -> str:
 
 
 def _format_runs(runs: Sequence[RunRecord]) -> str:
-  rows = []
+  rows, notes = [], ""
   for index, run in enumerate(runs):
     last_step = max((line["step"] for line in (*run.metrics, *run.evaluations)), default=0)
     num_train_steps = run.config.get("train", {}).get("num_train_steps", 0)
@@ -142,10 +142,14 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
       escaped(run.config.get("task", "")),
       f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
       f"{logs.median_speed(lines_with_speed):.4g}" if lines_with_speed else "",
+      escaped(run.status),
       f"<code>{escaped(run.path)}</code>",
     ]
     rows.append(row)
-  return _format_table(["run", "task", "steps", "examples/s (median)", "directory"], rows)
+    states = [line[logs.STATUS_KEY] for line in run.metrics if logs.STATUS_KEY in line]
+    texts = [*states[-1:], *(line[logs.EVENT_KEY] for line in run.metrics if logs.EVENT_KEY in line)]
+    notes += "".join(f"<p>{_format_run_name(index, run)}: {escaped(text)}</p>" for text in texts)
+  return _format_table(["run", "task", "steps", "examples/s (median)", "status", "directory"], rows) + notes
 
 
 def _format_curves(runs: Sequence[RunRecord]) -> str:
@@ -156,15 +160,16 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   )
   if not main | others:
     return ""
-  stage_ends = list(dict.fromkeys(end for run in runs for end in logs.stage_ends(run.metrics)))
+  marks = list(dict.fromkeys(mark for run in runs for mark in logs.find_marks(run.metrics)))
 
   def draw(panels: Mapping[str, Sequence[figures.Curve]]) -> str:
-    return f'<div class="charts">{"".join(_draw_chart(*panel, stage_ends) for panel in panels.items())}</div>'
+    return f'<div class="charts">{"".join(_draw_chart(*panel, marks) for panel in panels.items())}</div>'
 
   has_guesses = any(curve.style == "guess" for curves in (main | others).values() for curve in curves)
   note = (
     f"<p>Over steps. Lines: training{'; dots: evaluations' if any(run.evaluations for run in runs) else ''}"
-    f"{'; dashed: guessing' if has_guesses else ''}{'; vertical lines: ends of stages' if stage_ends else ''}.</p>"
+    f"{'; dashed: guessing' if has_guesses else ''}"
+    f"{'; vertical lines: ends of stages, and events' if marks else ''}.</p>"
   )
   shown = dict(list(others.items())[:_MAX_FOLDED_CHARTS])
   number = f"{len(others)}" if len(shown) == len(others) else f"{len(shown)} of {len(others):,}"
@@ -172,13 +177,13 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   return note + draw(main) + folded
 
 
-def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence[tuple[int, str]]) -> str:
+def _draw_chart(name: str, curves: Sequence[figures.Curve], marks: Sequence[tuple[int, str]]) -> str:
   """Draws a chart as an image. Its description for screen readers has the first and the last value of each curve."""
   described = []
   for curve in curves:
     values = [value for _, value in curve.points if not math.isnan(value)]
     described.append(f"{curve.name} from {values[0]:.4g} to {values[-1]:.4g}")
-  svg = figures.svg(figures.draw_panels({cleaned(name): curves}, stage_ends))
+  svg = figures.svg(figures.draw_panels({cleaned(name): curves}, marks))
   description = escaped(f"{name} over steps: {'; '.join(described)}")
   return f'<figure><img alt="{description}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"></figure>'
 

@@ -124,7 +124,7 @@ def draw_curves(output_dir: str) -> str | None:
   if not panels:
     return None
   path = files.join(output_dir, CURVES_FILE)
-  files.write_atomically(path, png(draw_panels(panels, logs.stage_ends(lines))))
+  files.write_atomically(path, png(draw_panels(panels, logs.find_marks(lines))))
   return path
 
 
@@ -178,13 +178,13 @@ def _rank(name: str, *, has_guess: bool) -> int:
 
 
 def draw_panels(
-  panels: Mapping[str, Sequence[Curve]], stage_ends: Sequence[tuple[int, str]] = (), x_label: str = "step"
+  panels: Mapping[str, Sequence[Curve]], marks: Sequence[tuple[int, str]] = (), x_label: str = "step"
 ) -> Figure:
   """Draws a figure with a panel for each metric, at most three in a row.
 
   Args:
     panels: title -> curves.
-    stage_ends: the last step and the label of each stage of pretraining but the last, see logs.stage_ends.
+    marks: step and label of each vertical line, see logs.find_marks.
     x_label: what the x axis shows, in whole numbers.
   """
   figure, all_axes = new_panels(len(panels))
@@ -196,11 +196,11 @@ def draw_panels(
         is_single = sum(not math.isnan(y) for _, y in curve.points) == 1
         marker = {"marker": "o" if is_single else ".", "markersize": 5} if is_single or curve.style == "dots" else {}
         axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.4, **marker)
-    for step, stage in stage_ends:
+    for step, label in marks:
       axes.axvline(step, color="gray", linewidth=0.6)
       # Vertical, so that it stays within the panel also if the axis begins near the end of the stage.
       options = {"fontsize": 7, "color": "gray", "rotation": "vertical", "ha": "right", "va": "top"}
-      axes.text(step, 0.98, stage, transform=axes.get_xaxis_transform(), **options)
+      axes.text(step, 0.98, label, transform=axes.get_xaxis_transform(), **options)
     axes.set_title(_shortened(title.replace("_", " "), 2 * _MAX_NAME_CHARACTERS), fontsize=10, parse_math=False)
     axes.set_xlabel(x_label)
     x_values = {x for curve in curves if curve.style != "guess" for x, _ in curve.points}

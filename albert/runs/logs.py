@@ -29,6 +29,8 @@ Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MetricsCallback = Callable[[int, dict[str, float]], object]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
+# The keys of texts: what the watch has found (see albert.runs.watch), and the progress for a person.
+EVENT_KEY, STATUS_KEY = "event", "status"
 # The ends of the names of metrics that are the results of guessing -> what a picture calls them.
 _GUESSES = {
   "guessing_loss": "guessing",
@@ -69,14 +71,15 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
   return parsed_lines
 
 
-def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-  """Finds the ends of the stages of a run, for marks in pictures.
+def find_marks(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+  """Finds what pictures mark: the ends of the stages of a run, and the events that the watch has found.
 
   Args:
     lines: the lines of metrics.jsonl, in the order of the steps.
-  Returns: (last step, label) of each stage but the last one; [] if the run is not divided into stages.
+  Returns: (step, label) of the last step of each stage but the last one, and of each event.
   """
-  return [
+  events = [(line["step"], str(line[EVENT_KEY]).partition(":")[0]) for line in lines if EVENT_KEY in line]
+  return events + [
     (line["step"], f"end of stage {line[STAGE_KEY]}")
     for line, next_line in itertools.pairwise(lines)
     if isinstance(line.get(STAGE_KEY), int) and line[STAGE_KEY] != next_line.get(STAGE_KEY)
@@ -153,21 +156,31 @@ class MetricsLog:
     output_dir: the directory of the run.
     first_step: the step that training starts or resumes at.
     total_steps: the last step.
-    callbacks: are called with what is written.
+    callbacks: are called with the metrics that are written.
+    annotate: returns texts for a line of metrics.jsonl, by their keys.
   """
 
-  def __init__(self, output_dir: str, *, first_step: int, total_steps: int, callbacks: Sequence[MetricsCallback] = ()):
+  def __init__(
+    self,
+    output_dir: str,
+    *,
+    first_step: int,
+    total_steps: int,
+    callbacks: Sequence[MetricsCallback] = (),
+    annotate: Callable[[dict[str, Any]], Mapping[str, str]] = lambda line: {},
+  ):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
     self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
     self._total_steps = total_steps
-    self._callbacks = callbacks
+    self._callbacks, self._annotate = callbacks, annotate
     self._progress: Progress | None = None  # until the first step, which takes longer than the others
     _keep_lines(self._path, first_step)
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """Writes and logs the metrics of a step."""
-    _append(self._path, {"step": step, **metrics})
+    line = {"step": step, **metrics}
+    _append(self._path, {**line, **self._annotate(line)})
     self._events.write(step, metrics)
     if self._progress is not None and "loss" in metrics:
       self._progress.note = f"loss {metrics['loss']:.4g}"

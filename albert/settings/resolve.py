@@ -25,7 +25,7 @@ from albert.tasks import registry
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
-from albert.weights.files import WeightLocation, find_weights
+from albert.weights.files import FLAG, RESUME_FLAG, WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -115,8 +115,8 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   settings = Settings(task_name, given)
   config = settings.run_config()
   weights = None
-  if config.init_checkpoint and settings.existing_run is None:
-    weights = find_weights(config.init_checkpoint)
+  if settings.existing_run is None and (start := config.init_checkpoint or config.resume_from):
+    weights = find_weights(start, flag=RESUME_FLAG if config.resume_from else FLAG)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights)
   notes = []
@@ -241,7 +241,7 @@ def will_evaluate(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
 
 def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
   """Raises UserError if training needs weights to start from and the config gives none."""
-  if are_needed and not (config.init_checkpoint or config.from_scratch):
+  if are_needed and not (config.init_checkpoint or config.resume_from or config.from_scratch):
     raise UserError(
       "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
     )
@@ -251,7 +251,7 @@ def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
 _COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "folds", "fold", "predictions_file", "dry_run"}
 _COMMAND_ONLY_FLAGS |= {"chip", "hours", "price_per_hour", "find_learning_rate"}
 # Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
-_PATHS = {"output_dir", "init_checkpoint", "spm_model_file", "cache_dir"}
+_PATHS = {"output_dir", "init_checkpoint", "resume_from", "spm_model_file", "cache_dir"}
 
 
 def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) -> tuple[Task, RunConfig]:

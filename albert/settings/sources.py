@@ -245,7 +245,7 @@ class Settings:
     recorded = self.recorded(config_class, section)
     for name in [name for name in flags if name in recorded]:
       value, recorded_value = flags[name], recorded[name]
-      if name == "init_checkpoint":
+      if name in ("init_checkpoint", "resume_from"):
         value, recorded_value = files.absolute(value), files.absolute(recorded_value)
       choices = option_fields(config_class)[name].metadata["choices"]
       if value == recorded_value:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ import tf_keras as keras
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
+from albert.config.run import RunConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples, cut_warning, make_examples
@@ -29,6 +31,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
+from albert.runs.watch import Means, WatchSettings
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.tokenizer import unknown_share, unknown_warnings
@@ -418,6 +421,11 @@ class Task(abc.ABC):
   def guessing_loss(self) -> float | None:
     """Returns the training loss of a model that ignores its input; None if it is not known."""
     return None
+
+  def watch_settings(self, config: RunConfig) -> WatchSettings:
+    """Returns how a run with these settings is watched. A run without masked tokens is not."""
+    del config
+    return WatchSettings(Means(math.nan, math.nan))
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Any:
     """Converts outputs to predictions, see predictions. A fine-tuning task may define it."""

@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import functools
 import math
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,6 +36,8 @@ from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialD
 from albert.runs import figures, logs, output_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.logs import (
+  EVENT_KEY,
+  STATUS_KEY,
   EvaluationLog,
   MetricsCallback,
   MetricsLog,
@@ -39,6 +45,7 @@ from albert.runs.logs import (
   format_metrics,
   read_metrics,
 )
+from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -46,7 +53,11 @@ from albert.training.loop import StopRequest, Trainer
 from albert.training.model_weights import ModelWeights
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
 from albert.weights import initial_weights
-from albert.weights.checkpoints import CheckpointManager
+from albert.weights.checkpoints import Checkpoint, CheckpointManager
+from albert.weights.files import RESUME_FLAG, open_weights
+
+# The progress is logged for a person at every multiple of these steps, and after as many seconds.
+_STEPS_BETWEEN_STATUS, _SECONDS_BETWEEN_STATUS = 1000, 3600
 
 
 def train_run(
@@ -86,6 +97,7 @@ def train_run(
   with training_lock(config.output_dir, cluster, checkpoints, claim):
     # If all checkpoints are damaged, this raises an error before config.json or a checkpoint is written.
     newest = checkpoints.latest_to_resume(start_over=config.start_over)
+    start = newest or _find_start(task, config, plan)
     cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     claim(is_chief=cluster.is_chief)
 
@@ -93,20 +105,20 @@ def train_run(
     with strategy.scope():
       schedule, time_limit = _make_schedule(plan)
       optimizer, loss_scale = _make_optimizer(plan, run_plan.precision, schedule)
-      stage = plan.stages_after(newest.step if newest else 0)[0]
-      trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale, time_limit)
+      stages = plan.stages_after(start.step if start else 0)
+      trainer = Trainer(task, weights.model, optimizer, plan, cluster, stages[0], loss_scale, time_limit)
 
-    # Restore the newest checkpoint, or load the initial weights.
-    if cluster.is_chief:
-      _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None)
-    weights.start_training(newest, trainer.state())
+    # Restore the newest checkpoint, or that of --resume_from, or load the initial weights.
+    _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None, is_chief=cluster.is_chief)
+    weights.start_training(start, trainer.state())
     step = trainer.step
     _check_same_step(step, cluster, checkpoints)
 
     # A run that was killed between saving and evaluating a step lacks the evaluation. A finished run has nothing to do.
     is_over = step >= trainer.last_step(step)
     evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, plan.train, results_dir, step)
-    evaluations.evaluate_if_missing(step, is_over=is_over)
+    evaluations.evaluate_if_missing(step if newest else 0, is_over=is_over)
+    watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     if is_over or evaluations.must_stop():
       log(f"{config.output_dir} has all {step} steps already: nothing to train")
       _finish(task, checkpoints, cluster, results_dir, step)
@@ -114,9 +126,15 @@ def train_run(
 
     # Train, stage by stage.
     _begin(weights.model, run_plan, plan, results_dir, step)
-    metrics_log = MetricsLog(results_dir, first_step=step, total_steps=plan.train.num_train_steps, callbacks=callbacks)
+    metrics_log = MetricsLog(
+      results_dir,
+      first_step=step,
+      total_steps=plan.train.num_train_steps,
+      callbacks=callbacks,
+      annotate=watch.annotate,
+    )
     with contextlib.closing(metrics_log), StopRequest() as stop:
-      for stage in plan.stages_after(step):
+      for stage in stages:
         if stage is not trainer.stage:
           with strategy.scope():
             trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale)
@@ -132,14 +150,14 @@ def train_run(
             learning_rate=lambda step: float(schedule(tf.constant(step))),
             stop=stop,
             evaluate=functools.partial(evaluations.evaluate_step, metrics_log),
+            check_metrics=watch.check,
           )
         if trainer.step < stage.last_step or evaluations.must_stop():
           break
-    step = trainer.step
 
     # Finish: old checkpoints are deleted, and curves are drawn.
-    _log_end(task, plan, time_limit, step, picture=_finish(task, checkpoints, cluster, results_dir, step))
-    return step
+    _log_end(task, plan, time_limit, trainer.step, _finish(task, checkpoints, cluster, results_dir, trainer.step))
+    return trainer.step
 
 
 @contextlib.contextmanager
@@ -215,6 +233,7 @@ def claim_output_dir(
       "stages": [stage.to_dict() for stage in plan.stages if stage.is_of_divided_run],
       "data": task.settings(),
       "init_from_shallower": config.init_from_shallower,
+      "resume_from": config.resume_from,
     },
     recorded_sections={
       **weights_settings,
@@ -268,8 +287,10 @@ def _make_optimizer(
   return optimizer, LossScale()
 
 
-def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool) -> None:
+def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool, is_chief: bool) -> None:
   """Removes what an interrupted run has left, and renames damaged checkpoints if the run starts over."""
+  if not is_chief:
+    return
   checkpoints.remove_leftovers()
   if not has_checkpoint:
     checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
@@ -283,6 +304,123 @@ def _check_same_step(step: int, cluster: Cluster, checkpoints: CheckpointManager
       f"this process found step {step} in {checkpoints.directory}, and another process did not: give all processes "
       "the same --output_dir, on a file system that they share"
     )
+
+
+def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint | None:
+  """Finds the checkpoint of --resume_from, which a new run starts from; None if it does not start from one.
+
+  Raises:
+    UserError: the checkpoint is missing, damaged or of another model, has another vocabulary, or no steps are left.
+  """
+  if not config.resume_from:
+    return None
+  weights = open_weights(config.resume_from, flag=RESUME_FLAG)
+  match = output_files.STEP_DIRECTORY.match(os.path.basename(weights.directory))
+  if not match:
+    raise UserError(f"{RESUME_FLAG}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
+  remedy = "leave out the flags of the model"
+  initial_weights.check_config(weights, task.model_config, initial_weights.FIELDS_NOT_IN_SHAPES, remedy)
+  initial_weights.check_head(weights, task.head_settings())
+  if vocabulary := task.vocabulary():
+    weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
+  start, num_steps = Checkpoint(int(match[1]), weights.directory), plan.train.num_train_steps
+  if start.step >= num_steps:
+    raise UserError(f"{RESUME_FLAG}={weights.path}: has {start.step} of {num_steps} steps: give more --num_train_steps")
+  return start
+
+
+class RunWatch:
+  """Watches the logged metrics of a run, reports what it finds, and stops a run that has collapsed.
+
+  The metrics are the same in every process, but only the chief has the lines from before a run was resumed. So it
+  decides.
+
+  Args:
+    task, run_plan, plan, cluster, checkpoints, results_dir: see train_run.
+    first_step: the step that training starts or resumes at.
+    schedule: the schedule of the learning rate.
+  Raises:
+    RunError: the run had collapsed before it was resumed, see `check`.
+  """
+
+  def __init__(
+    self,
+    task: Task,
+    run_plan: RunPlan,
+    plan: TrainingPlan,
+    cluster: Cluster,
+    checkpoints: CheckpointManager,
+    results_dir: str,
+    first_step: int,
+    schedule: WarmupPolynomialDecay,
+  ):
+    self._config, self._settings = run_plan.config, task.watch_settings(run_plan.config)
+    self._cluster, self._checkpoints, self._results_dir = cluster, checkpoints, results_dir
+    total_steps = plan.train.num_train_steps
+    self._total_steps = 0 if isinstance(schedule, TimedDecay) else total_steps  # 0 if it is not known
+    self._first_step = self._last_step = first_step
+    self._started = self._last_shown = time.monotonic()
+    self._watch = Watch(self._settings.guess, total_steps=total_steps, warmup_steps=schedule.warmup_steps)
+    self._events: list[str] = []
+    for line in read_metrics(results_dir):
+      if line["step"] <= first_step and (event := self._watch.add(line)):
+        self._events.append(line.get(EVENT_KEY, f"{event.kind}: {event.numbers}"))
+    checkpoints.healthy_step = self._watch.healthy_step
+    self.check()
+
+  def annotate(self, line: dict[str, Any]) -> dict[str, str]:
+    """Adds a line of metrics.jsonl to the watch. Returns and logs texts for it: an event, and at times the progress."""
+    notes: dict[str, str] = {}
+    if WATCHED_METRICS[0] not in line:
+      return notes
+    if event := self._watch.add(line):
+      notes[EVENT_KEY] = f"{event.kind}: {event.numbers}{self._advice(event.kind)}"
+      self._events.append(notes[EVENT_KEY])
+      if not (event.kind == COLLAPSE and self._settings.stops):  # else it becomes an error
+        log(f"{'' if event.kind == SPIKE else 'warning: '}{notes[EVENT_KEY]}")
+    self._checkpoints.healthy_step = self._watch.healthy_step
+    now, step = time.monotonic(), line["step"]
+    is_due = step // _STEPS_BETWEEN_STATUS > self._last_step // _STEPS_BETWEEN_STATUS
+    if is_due or now - self._last_shown >= _SECONDS_BETWEEN_STATUS:
+      notes[STATUS_KEY], self._last_shown = self._status(line, now - self._started), now
+      log(notes[STATUS_KEY])
+    self._last_step = step
+    return notes
+
+  def check(self) -> None:
+    """Raises RunError if the run has collapsed and --on_collapse=stop. Every process must call it."""
+    if self._cluster.is_true_in_chief(self._settings.stops and self._watch.is_collapsed):
+      if self._cluster.is_chief:
+        figures.draw_curves(self._results_dir)
+      collapse = ([COLLAPSE] + [event for event in self._events if event.startswith(COLLAPSE)])[-1]
+      raise RunError(f"stopped at step {self._last_step}: {collapse}; or go on here with --on_collapse=warn")
+
+  def _advice(self, kind: str) -> str:
+    """Returns the likely cause and the remedy."""
+    if kind == SPIKE:
+      return ""
+    config, hazards = self._config, "; ".join(self._settings.hazards[:2])
+    cause = f"; likely cause: {hazards or 'a learning rate that is too high for this seed and batch'}"
+    steps = [step for step in self._checkpoints.steps() if step <= (self._watch.healthy_step or 0)]
+    if kind == PLATEAU or not steps:
+      return f"{cause}; start again with this changed, in a new --output_dir"
+    return (
+      f"{cause}; to go on from before it, give the same command with --resume_from={self._checkpoints.path(steps[-1])} "
+      f"--output_dir={config.output_dir.rstrip('/')}-2 --seed={config.train.seed + 1} "
+      f"--learning_rate={config.optimizer.learning_rate / 2:.3g}"
+    )
+
+  def _status(self, line: dict[str, Any], seconds: float) -> str:
+    """Returns how far the run is and what it has learned, for a person."""
+    step, total, best = line["step"], self._total_steps, self._watch.best
+    text = f"step {step:,}"
+    if total:
+      left = datetime.timedelta(seconds=round(seconds * (total - step) / (step - self._first_step)))
+      text += f" of {total:,} ({step / total:.1%}), {left} left"
+    for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
+      text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
+    text += f"; best loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
+    return f"{text}; found: {', '.join(event.partition(':')[0] for event in self._events) or 'nothing unusual'}"
 
 
 class EvaluationsInTraining:
@@ -426,10 +564,6 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   return TrainingResult(step, metrics, history, evaluations, output_dir)
 
 
-# A loss above this share of the loss of guessing is not better than guessing.
-_GUESSING_SHARE = 0.95
-# An accuracy is better than guessing if it is greater by more than this.
-_ACCURACY_MARGIN = 0.02
 # For pretraining, the accuracy of the masked tokens and of the most frequent one.
 _MASKED_LM_ACCURACIES = ("masked_lm_accuracy", "masked_lm_baseline_accuracy")
 # The training loss is the mean over the last quarter of the logged lines.
@@ -504,7 +638,7 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
     return ", ".join(f"{name} is {metrics[name]:.4g}" for name in ("f1", *f1_of_guessing))
   if training is None or training.loss is None or training.guessing_loss is None:
     return None
-  if training.loss <= _GUESSING_SHARE * training.guessing_loss:
+  if training.loss <= GUESSING_SHARE * training.guessing_loss:
     return None
   reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
   if not metrics:
@@ -512,13 +646,13 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
     return reason if training.num_lines >= _PARTS_OF_LOG else None
   prefix = loss_name.removesuffix(LOSS)
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
-  if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
+  if loss is None or guess is None or loss <= GUESSING_SHARE * guess:
     return None
   names = _MASKED_LM_ACCURACIES if _MASKED_LM_ACCURACIES[0] in metrics else ("accuracy", "majority_accuracy")
   accuracy, majority = (metrics.get(f"{prefix}{name}") for name in names)
   if accuracy is None or majority is None:
     return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
-  if accuracy > majority + _ACCURACY_MARGIN:
+  if accuracy > majority + ACCURACY_MARGIN:
     return None
   return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
 

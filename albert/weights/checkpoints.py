@@ -217,6 +217,7 @@ class CheckpointManager:
     model_config: the config that is written into each checkpoint.
 
   Attributes:
+    healthy_step: `prune` keeps the newest undamaged checkpoint up to this step, too; None for no such checkpoint.
     lock: the lock of the run, which is checked before each save, so that two processes do not write at once. None
       outside of training.
   """
@@ -226,6 +227,7 @@ class CheckpointManager:
     self.keep = keep
     self.model_config = model_config
     self.lock: DirectoryLock | None = None
+    self.healthy_step: int | None = None
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
@@ -481,6 +483,7 @@ class CheckpointManager:
   def prune(self, saved_step: int) -> None:
     """Deletes undamaged checkpoints. Keeps the newest `keep` of them, the best one, and the one of step `saved_step`.
 
+    If there is a `healthy_step`, the newest one up to it is kept, too.
     Damaged checkpoints are neither counted nor deleted; a warning names each of them once.
     """
     steps = self.steps()
@@ -488,11 +491,14 @@ class CheckpointManager:
       return  # nothing to delete, so no checkpoint needs to be hashed
     best = self.best()
     never_deleted = {saved_step, best.step} if best else {saved_step}
-    num_undamaged = 0
+    num_undamaged, has_healthy = 0, self.healthy_step is None
     for step in reversed(steps):
       problem, _ = self._damage_or_error(step)
       if problem is None:
         num_undamaged += 1
+        if not has_healthy and step <= (self.healthy_step or 0):
+          has_healthy = True
+          never_deleted.add(step)
         if num_undamaged > self.keep and step not in never_deleted:
           with files.convert_errors(self.path(step), "remove"):
             self._delete(step)

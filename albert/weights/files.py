@@ -23,7 +23,7 @@ from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
 
-FLAG = "--init_checkpoint"
+FLAG, RESUME_FLAG = "--init_checkpoint", "--resume_from"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 # The directory of one checkpoint, or of all checkpoints of a run.
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")

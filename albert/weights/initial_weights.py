@@ -34,7 +34,7 @@ _PYTHON_FLAG = "weights"
 # and a line is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
 # Fields of the config that do not follow from the shapes of the weights.
-_FIELDS_NOT_IN_SHAPES = ("hidden_act", "layer_norm_eps", "num_attention_heads", "num_hidden_layers")
+FIELDS_NOT_IN_SHAPES = ("hidden_act", "layer_norm_eps", "num_attention_heads", "num_hidden_layers")
 # The names of the sentence head's weights begin with this.
 _SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
 _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
@@ -146,7 +146,7 @@ def warm_start(
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   recorded = set(files.read_json(file.config_file)) if file.config_file else set()
   compared = recorded - ({"num_hidden_layers"} if from_shallower else set())
-  _check_config(file, config, compared, "give that file as --albert_config_file")
+  check_config(file, config, compared, "give that file as --albert_config_file")
 
   # Which variables get which weights.
   sources = {name: name for name in variables}
@@ -178,7 +178,7 @@ def warm_start(
     "has unused", [name for name in file.entries if name not in used and not name.startswith(tuple(ignored))], remedy
   )
   if any(name.startswith(head_prefixes) for name in [*assigned, *zeroed]):
-    _check_head(file, head_settings or {})
+    check_head(file, head_settings or {})
 
   for name in zeroed:
     variables[name].assign(np.zeros(tuple(variables[name].shape), np.float32))
@@ -229,13 +229,13 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
   return sources
 
 
-def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collection[str], remedy: str) -> None:
+def check_config(file: WeightFile, config: ModelConfig | None, compared: Collection[str], remedy: str) -> None:
   """Refuses weights whose config differs from the model's in a field that does not affect the shapes of weights."""
   file_config = file.config()
   if file_config is None or file.config_file is None:
     return
   file.check_groups(file_config)
-  for key in _FIELDS_NOT_IN_SHAPES if config else ():
+  for key in FIELDS_NOT_IN_SHAPES if config else ():
     value, file_value = getattr(config, key), getattr(file_config, key)
     if key in compared and value != file_value:
       raise UserError(
@@ -243,14 +243,14 @@ def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collec
       )
 
 
-def _check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
+def check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   """Refuses a head that was trained for another task or other labels, even if its weights have the right shapes."""
   run = file.run
   run_settings = {"task": run.get("task"), **run.get("data", {})} if run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
       raise UserError(
-        f"--init_checkpoint={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
+        f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
         f"{value!r}; give --fresh_head to initialize the head anew"
       )
 
@@ -274,7 +274,7 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
     UserError: there are no weights, they are damaged, they have no config, or `config` differs from theirs.
   """
   file = open_location(find_weights(os.fspath(path), flag=_PYTHON_FLAG, select=""))
-  _check_config(file, config, _FIELDS_NOT_IN_SHAPES, "give that config")
+  check_config(file, config, FIELDS_NOT_IN_SHAPES, "give that config")
   config = config or file.config()
   if config is None:
     raise UserError(f"{_PYTHON_FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")

@@ -37,6 +37,21 @@ def test_the_newest_and_the_best_are_kept(manager):
   assert manager.best() == BestEvaluation(step=2, value=1.0, metric="loss")
 
 
+def test_the_newest_intact_one_up_to_the_healthy_step_is_kept(manager):
+  manager.keep = 4
+  for step in (10, 20, 30):
+    manager.save(step, make_tensors(step))
+  flip_one_bit(manager, 30)
+  manager = reopen(manager, keep=2)
+  manager.healthy_step = 35
+  for step in (40, 50, 60):
+    manager.save(step, make_tensors(step))
+  assert manager.steps() == [20, 30, 50, 60]
+  manager.healthy_step = 60
+  manager.save(70, make_tensors(70))
+  assert manager.steps() == [30, 60, 70]
+
+
 def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager, capsys):
   manager.save(4, make_tensors(4))
   manager.save(8, make_tensors(8))

@@ -98,6 +98,8 @@ class PretrainingData:
       shards may have another number.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
     sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
+    has_manifest: whether there is a manifest beside the first shard.
+    unknown_share: fraction of the tokens that are <unk>; None if it is not known.
     masking: the settings of new masks for each example in training; None if the masks in the shards are used.
 
   Raises:
@@ -122,6 +124,7 @@ class PretrainingData:
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.sentence_metric = _SENTENCE_METRIC_PREFIXES.get(self.sentence_prediction)
+    self.has_manifest, self.unknown_share = manifest is not None, manifest.unknown_share if manifest else None
     self.masking = self._find_masking(manifest if input_file else None)
 
   def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:

@@ -92,6 +92,14 @@ class PretrainingConfig(Config):
     affects_training=False,
     group=TRAINING,
   )
+  on_collapse: str = option(
+    "stop",
+    "what to do if the masked LM loss goes back towards that of guessing after the run has learned: stop, with the "
+    "command that goes on from before it, or warn",
+    choices=("stop", "warn"),
+    affects_training=False,
+    group=TRAINING,
+  )
   cache_dir: str = option(
     "",
     "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",

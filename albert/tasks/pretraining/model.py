@@ -14,6 +14,7 @@ import tf_keras as keras
 from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
 
 from albert.config.model import ModelConfig
+from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, RunConfig
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
@@ -24,6 +25,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.metrics.classification import GUESSING_LOSS
 from albert.models.heads import PretrainingModel
+from albert.runs.watch import Means, WatchSettings
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import write_table
 from albert.tasks.pretraining.files import PretrainingData
@@ -38,6 +40,13 @@ _MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflow
 _SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
 # Number of training records that show the frequencies of tokens: 40,000 masked ones in sequences of 128 tokens.
 _NUM_GUESSED_RECORDS = 2000
+_BASELINE_ACCURACY = "masked_lm_baseline_accuracy"
+# Networks of this depth learned with this rate at small batches, and not with twice that
+# (benchmarks/results/pretraining_trials_2026-11-23.md).
+_DEEP, _RATE_OF_DEEP = 6, 1e-3
+# The initializer of ALBERT-large; narrower networks need a larger one, by the square root of the width.
+_INITIALIZER_RANGE, _WIDTH_OF_INITIALIZER = 0.02, 1024
+_MANY_UNKNOWN = 0.02
 # Maximum number of logits of a device in training.
 MAX_LOGITS = 2**31 - 1
 
@@ -206,13 +215,42 @@ class PretrainingTask(Task):
   def _guessing_metrics(self) -> dict[str, float]:
     return self._guess(self._heldout_dataset())
 
+  @functools.cached_property
+  def _training_guess(self) -> dict[str, float]:
+    return self._guess(self.training_data(), _NUM_GUESSED_RECORDS)
+
   def _guess(self, dataset: ShardDataset, max_records: int | None = None) -> dict[str, float]:
     vocab_size = self.model_config.vocab_size
     return guessing_metrics(dataset.shards.paths, dataset.features, vocab_size, self.sentence_metric, max_records)
 
   def guessing_loss(self) -> float:
     """Returns the loss of giving each token and label its share of the first training records as its probability."""
-    return self._guess(self.training_data(), _NUM_GUESSED_RECORDS)[GUESSING_LOSS]
+    return self._training_guess[GUESSING_LOSS]
+
+  def watch_settings(self, config: RunConfig) -> WatchSettings:
+    """Returns the masked LM loss of guessing, and what may keep this run from learning."""
+    share = self._training_guess.get(f"{self.sentence_metric}_baseline_accuracy", 1.0)
+    sentence_loss = -sum(p * math.log(p) for p in (share, 1 - share) if p)
+    guess = Means(self._training_guess[GUESSING_LOSS] - sentence_loss, self._training_guess[_BASELINE_ACCURACY])
+    return WatchSettings(guess, self._hazards(config), self.data.config.on_collapse == "stop")
+
+  def _hazards(self, config: RunConfig) -> list[str]:
+    model, optimizer, batch = self.model_config, config.optimizer, config.train.train_batch_size
+    rate = optimizer.peak_learning_rate(batch)
+    rule = OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE)
+    initializer_range = _INITIALIZER_RANGE * math.sqrt(_WIDTH_OF_INITIALIZER / model.hidden_size)
+    depth, unknown = model.num_hidden_layers, self.data.unknown_share or 0
+    lower_rate = f"--learning_rate={optimizer.learning_rate / rate * max(rule, _RATE_OF_DEEP / 2):.3g}"
+    hazards = {
+      f"a learning rate of {rate:.3g}, high for {depth} layers and batches of {batch} ({lower_rate})": depth >= _DEEP
+      and rate > max(rule, _RATE_OF_DEEP),
+      f"initial weights of {model.initializer_range:g}, small for a width of {model.hidden_size} "
+      f"(--initializer_range={initializer_range:.2g})": 2 * model.initializer_range < initializer_range,
+      f"{unknown:.0%} of the tokens are <unk> (train a vocabulary on this text)": unknown > _MANY_UNKNOWN,
+      "a single shard, which may have the order of the text (write several with data_prep)": not self.data.has_manifest
+      and len(self.data.training_shards) == 1,
+    }
+    return [] if config.init_checkpoint else [hazard for hazard, applies in hazards.items() if applies]
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
