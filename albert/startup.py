@@ -198,7 +198,7 @@ def set_verbosity(value: str) -> str:
     'normal'
   """
   if value not in VERBOSITIES:
-    raise UserError(f"verbosity is {value!r}: give {', '.join(map(repr, VERBOSITIES))}")
+    raise UserError(f"verbosity is {value!r}: give {QUIET!r}, {NORMAL!r} or {VERBOSE!r}")
   previous, _State.verbosity = _State.verbosity, value
   return previous
 

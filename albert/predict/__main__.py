@@ -54,10 +54,6 @@ def define_flags() -> None:
 def main() -> None:
   """Reads the lines, and prints the answer to each line as a JSON object on one line."""
   values = flags.FLAGS
-  if not values.model:
-    raise UserError(
-      "--model is missing: what python -m albert.export wrote, or the output_dir of a run (--help explains it)"
-    )
   path = values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")

@@ -37,6 +37,7 @@ from albert.runs.logs import (
   MetricsLog,
   format_evaluation,
   format_metrics,
+  guessed_metric,
   read_metrics,
 )
 from albert.tasks.base import LOSS, Task
@@ -430,8 +431,6 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
 _GUESSING_SHARE = 0.95
 # An accuracy is better than guessing if it is greater by more than this.
 _ACCURACY_MARGIN = 0.02
-# For pretraining, the accuracy of the masked tokens and of the most frequent one.
-_MASKED_LM_ACCURACIES = ("masked_lm_accuracy", "masked_lm_baseline_accuracy")
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
@@ -514,16 +513,18 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
     return None
-  names = _MASKED_LM_ACCURACIES if _MASKED_LM_ACCURACIES[0] in metrics else ("accuracy", "majority_accuracy")
-  accuracy, majority = (metrics.get(f"{prefix}{name}") for name in names)
-  if accuracy is None or majority is None:
-    return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
-  if accuracy > majority + _ACCURACY_MARGIN:
+  reason += f"; on the development set {loss:.4g} and {guess:.4g}"
+  # The first accuracy is the main one, such as that of the masked tokens.
+  guesses = {guessed_metric(name)[0]: value for name, value in metrics.items() if name.startswith(prefix)}
+  accuracy = next((name for name in metrics if name in guesses and name != loss_name), None)
+  if accuracy is None:
+    return reason
+  if metrics[accuracy] > guesses[accuracy] + _ACCURACY_MARGIN:
     return None
-  return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
+  return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guesses[accuracy]:.4g})"
 
 
-def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig) -> str:
+def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig, *, is_command: bool = True) -> str:
   """Returns the line for the log about a failure that `find_failure` has found, with remedies in the order to try.
 
   Args:
@@ -531,6 +532,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     output_dir: the directory of the run.
     task: the task.
     config: the settings of the run, or of several runs of which the best has failed.
+    is_command: whether a command has trained the run. An Estimator of the Python API has no --num_runs.
   """
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
@@ -547,8 +549,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   rate = optimizer.peak_learning_rate(train.train_batch_size)
   low, good, high = rates.get(optimizer.optimizer, (rate, rate, rate))
   if not low <= rate <= high:
-    flag = f"--learning_rate={good:g}{' --noscale_learning_rate' if optimizer.scale_learning_rate else ''}"
+    flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
-  remedies.append(f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best")
+  runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
+  remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"

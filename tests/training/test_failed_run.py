@@ -80,6 +80,8 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
   assert metrics["guessing_loss"] == pytest.approx(0.6931, abs=1e-4)
   (line,) = warnings_of(capsys)
   assert "that of guessing 0.6931" in line
+  assert "seed=2 or another seed" in line
+  assert "--" not in line
   assert find_failure(str(tmp_path / "run"), metrics)
 
 
@@ -119,7 +121,7 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
       pretraining(1.76e-3, scale_learning_rate=True),
       2000,
       90_000,
-      ["learning_rate=0.003 --noscale_learning_rate (it had 0.000156; ", "num_runs=5"],
+      ["learning_rate=0.003 --scale_learning_rate=false (it had 0.000156; ", "num_runs=5"],
     ),
   ],
 )
@@ -177,6 +179,7 @@ def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsy
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, True),
     ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
+    ({}, {"loss": 1.4, "guessing_loss": 1.386, "accuracy": 1.0, "guessing_accuracy": 0.25}, False),  # RACE
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.07, "masked_lm_baseline_accuracy": 0.06}, True),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.15, "masked_lm_baseline_accuracy": 0.06}, False),
