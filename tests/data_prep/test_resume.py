@@ -137,16 +137,33 @@ def test_held_out_shards_are_repaired_and_those_of_others_kept(
       (tmp_path / damaged).unlink()
 
 
-@pytest.mark.parametrize(
-  ("share", "message"), [(1e-9, r"holds out 0 documents, .* such as --eval_share=0\.2, or"), (0.9999, "no example in")]
-)
+@pytest.mark.parametrize(("share", "message"), [(1e-9, "holds out 0 documents"), (0.9999, "no example in")])
 def test_a_share_that_leaves_a_side_empty_is_refused(
   tmp_path: Path, small_files: list[str], spm_model: str, share: float, message: str
 ) -> None:
+  (tmp_path / "one.txt").write_text("the captain sold the river\nthe garden\n")
+  inputs = [str(tmp_path / "one.txt")] if share < 0.5 else small_files
   settings = dataclasses.replace(WITH_HELDOUT, eval_share=share)
   for _ in range(2):  # a failed job leaves nothing that stops the next one
     with pytest.raises(UserError, match=message):
-      prepare(make_job(small_files, spm_model, tmp_path, settings=settings))
+      prepare(make_job(inputs, spm_model, tmp_path / "out", settings=settings))
+
+
+def test_a_small_share_holds_out_one_document_and_a_resumed_job_the_same_one(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  jobs = [
+    make_job(small_files, spm_model, tmp_path / name, settings=dataclasses.replace(WITH_HELDOUT, eval_share=1e-9))
+    for name in ("once", "resumed")
+  ]
+  manifest = prepare(jobs[0])
+  heldout = Manifest.load(f"{tmp_path}/once/{manifest.heldout}")
+  assert heldout is not None
+  assert (heldout.num_documents, manifest.num_documents) == (1, 95)
+  assert heldout.settings["eval_share"] == 1e-9
+  stop_job(monkeypatch, jobs[1], "block", 20)
+  assert prepare(jobs[1]) == manifest == prepare(jobs[1])  # the second time there is nothing to do
+  assert contents(tmp_path / "resumed") == contents(tmp_path / "once")
 
 
 def test_a_finished_job_is_checked_and_repaired(
