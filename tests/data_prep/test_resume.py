@@ -24,6 +24,7 @@ from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
+from tests.conftest import english_like_documents
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, output_of_small_units
 
 WITH_HELDOUT = dataclasses.replace(SETTINGS, eval_share=0.1)
@@ -149,21 +150,20 @@ def test_a_share_that_leaves_a_side_empty_is_refused(
       prepare(make_job(inputs, spm_model, tmp_path / "out", settings=settings))
 
 
-def test_a_small_share_holds_out_one_document_and_a_resumed_job_the_same_one(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  jobs = [
-    make_job(small_files, spm_model, tmp_path / name, settings=dataclasses.replace(WITH_HELDOUT, eval_share=1e-9))
-    for name in ("once", "resumed")
-  ]
-  manifest = prepare(jobs[0])
-  heldout = Manifest.load(f"{tmp_path}/once/{manifest.heldout}")
+def test_a_small_share_holds_out_one_document(tmp_path: Path, spm_model: str) -> None:
+  documents = ["\n".join(sentences) for sentences in english_like_documents(5)]
+  (tmp_path / "books.txt").write_text("\n\n".join([documents[0], *documents]))  # copies stay on one side
+  settings = dataclasses.replace(WITH_HELDOUT, eval_share=1e-9)
+  job = make_job([str(tmp_path / "books.txt")], spm_model, tmp_path / "out", settings=settings)
+  manifest = prepare(job)
+  heldout = Manifest.load(f"{tmp_path}/out/{manifest.heldout}")
   assert heldout is not None
-  assert (heldout.num_documents, manifest.num_documents) == (1, 95)
-  assert heldout.settings["eval_share"] == 1e-9
-  stop_job(monkeypatch, jobs[1], "block", 20)
-  assert prepare(jobs[1]) == manifest == prepare(jobs[1])  # the second time there is nothing to do
-  assert contents(tmp_path / "resumed") == contents(tmp_path / "once")
+  key = str(settings.random_seed).encode()
+  least = min(documents, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8, key=key).digest())
+  assert heldout.num_documents == [documents[0], *documents].count(least)
+  assert manifest.num_documents == 6 - heldout.num_documents
+  assert heldout.settings["eval_share"] == manifest.settings["eval_share"] == 1e-9
+  assert prepare(job) == manifest  # there is nothing to do
 
 
 def test_a_finished_job_is_checked_and_repaired(
