@@ -38,7 +38,8 @@ def define_flags() -> None:
   """Defines the flags of this command."""
 
   def define_text(name: str, meaning: str) -> None:
-    command_flags.define("str", name, "", meaning)
+    required = name in ("checkpoint", "input_file", "output_file")
+    command_flags.define("str", name, None if required else "", meaning, required=required)
 
   define_text(
     "checkpoint",
@@ -78,9 +79,6 @@ def define_flags() -> None:
 def main() -> None:
   """Writes the embeddings of the texts."""
   values = flags.FLAGS
-  for name in ("checkpoint", "input_file", "output_file"):
-    if not values[name].value:
-      raise UserError(f"--{name} is missing (--help explains it)")
   weights = find_weights(values.checkpoint, flag="--checkpoint", select="")
   config = weights.config()
   if config is None:

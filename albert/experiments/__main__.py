@@ -1,4 +1,7 @@
-"""Runs an experiment of the paper: `python -m albert.experiments --list`, `--run=sentence_loss --scale=small`."""
+"""Runs an experiment of the ALBERT paper: trains models that differ in one setting, and compares them.
+
+python -m albert.experiments --run=sentence_loss --scale=small
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes an HTML page about runs: `python -m albert.report RUN_DIR...`."""
+"""Writes an HTML page about runs: their settings, curves, results and some of their predictions.
+
+python -m albert.report RUN_DIR...
+"""
 
 from __future__ import annotations
 

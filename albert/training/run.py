@@ -439,6 +439,8 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
+# A warning names steps where more epochs than these would be needed, and so for unknown data.
+_MAX_ADVISED_EPOCHS = 100
 
 
 class TrainingLoss(msgspec.Struct):
@@ -539,9 +541,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   num_examples = task.training_data().num_examples if config.do_train else 0
   steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / train.train_batch_size))
   if step < steps:
-    flag = f"--num_train_steps={steps}"
-    if train.num_train_epochs and num_examples:
-      flag = f"--num_train_epochs={math.ceil(steps * train.train_batch_size / num_examples)}"
+    flag, epochs = f"--num_train_steps={steps}", math.ceil(steps * train.train_batch_size / max(num_examples, 1))
+    if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:
+      flag = f"--num_train_epochs={epochs}"
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
     remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
   is_small = config.from_scratch or task.model_config.hidden_size < _NARROW

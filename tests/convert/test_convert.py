@@ -373,7 +373,7 @@ def test_the_command_converts_and_prints_one_line(tmp_path, source, commands):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    (["--output_dir=x", "--format=tf1"], "--init_checkpoint is missing"),
+    (["--output_dir=x", "--format=tf1"], "--init_checkpoint is missing: weights to convert"),
     (["--init_checkpoint=nowhere", "--output_dir=x", "--format=tf1"], "--init_checkpoint=nowhere: no checkpoint there"),
     (["--init_checkpoint=a", "--output_dir=x", "--format=onnx"], "onnx"),
     (

@@ -110,6 +110,7 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
   ("config", "step", "num_examples", "remedies"),
   [
     (settings({"num_train_epochs": 1}), 10, 100, ["num_train_epochs=20 (it had 10 steps; at", "num_runs=5, which"]),
+    (settings({"num_train_epochs": 1}), 1, 2, ["num_train_steps=200 (it had 1 step; at", "num_runs=5, which"]),
     (settings({"num_train_steps": 300}), 300, 5000, ["num_train_steps=1500 (it", "num_runs=5, which"]),
     (settings({}), 300, 100, ["num_runs=5, which"]),
     (settings({}, learning_rate=1e-3), 300, 100, ["learning_rate=2e-05 (it had 0.001; 1e-05 to 5e-05", "num_runs=5"]),
