@@ -175,11 +175,16 @@ def run_command_of(module_name: str) -> None:
   """Runs a console command, and ends the process.
 
   Args:
-    module_name: the command's module, which has a function run_command(). It is imported after `begin()`, so that an
-      interrupt during its imports ends the command with one line.
+    module_name: the command's module, which has functions define_flags() and main(), or run_command() if it takes more
+      than flags. It is imported after `begin()`, so that an interrupt during its imports ends it with one line.
   """
   begin()
-  importlib.import_module(module_name).run_command()
+  module = importlib.import_module(module_name)
+  if hasattr(module, "run_command"):
+    module.run_command()
+  else:
+    module.define_flags()
+    importlib.import_module("albert.app").run(module.main)
 
 
 def set_verbosity(value: str) -> str:

@@ -38,7 +38,7 @@ FLAGS = flags.FLAGS
 _runner_flags: list[str] = []
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   formats.define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
@@ -132,9 +132,9 @@ def main() -> None:
 
 def run_command() -> None:
   """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
-  _define_flags()
+  define_flags()
   app.run(main, words_after_dashes=_runner_flags)
 
 
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -14,7 +14,6 @@ if __name__ == "__main__":
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.convert.convert_checkpoint import FORMATS, convert
 from albert.convert.huggingface import ARCHITECTURES
@@ -71,11 +70,5 @@ def main() -> None:
   print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} lists them")
 
 
-def run_command() -> None:
-  """Runs the command: albert-convert, or python -m albert.convert."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from albert import app, startup
+from albert import startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
@@ -123,11 +123,5 @@ def _write(texts: InputTexts, source: str, encoder: TextEncoder, path: str) -> N
     log(f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing")
 
 
-def run_command() -> None:
-  """Runs the command: albert-embed, or python -m albert.embed."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

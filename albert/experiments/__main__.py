@@ -17,7 +17,6 @@ import sys
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range
 from albert.errors import UserError
@@ -215,11 +214,5 @@ def main() -> None:
     log(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}")
 
 
-def run_command() -> None:
-  """Runs the command: albert-experiments, or python -m albert.experiments."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, startup
+from albert import startup
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.run import FinetuningConfig
@@ -114,11 +114,5 @@ def main() -> None:
   print(f"wrote {directory}; its README.md describes how to call it")
 
 
-def run_command() -> None:
-  """Runs the command: albert-export, or python -m albert.export."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -68,4 +68,4 @@ def run_command() -> None:
 
 
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)
