@@ -279,8 +279,6 @@ class Estimator:
     for callback in callbacks:
       try:
         inspect.signature(callback).bind(0, {})
-      except ValueError:  # a function of C without a signature
-        continue
       except TypeError as error:
         raise UserError(f"callbacks: {callback!r}: {error}: give functions of (step, metrics)") from error
     with self._action():
@@ -333,8 +331,7 @@ class Estimator:
     """Logs once whether the run has not learned more than guessing."""
     if not self.has_logged_failure and (failure := find_failure(self.results_dir, metrics, self.task.best_loss)):
       self.has_logged_failure = True
-      is_command = self._definition is None
-      log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=is_command))
+      log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

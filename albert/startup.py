@@ -175,16 +175,14 @@ def run_command_of(module_name: str) -> None:
   """Runs a console command, and ends the process.
 
   Args:
-    module_name: the command's module, which has functions define_flags() and main(), or run_command() if it takes more
-      than flags. It is imported after `begin()`, so that an interrupt during its imports ends it with one line.
+    module_name: the command's module, which has functions define_flags() and main(), and OTHER_WORDS, further arguments
+      of app.run, if it takes more than flags. It is imported after `begin()`, so that an interrupt during its imports
+      ends the command with one line.
   """
   begin()
   module = importlib.import_module(module_name)
-  if hasattr(module, "run_command"):
-    module.run_command()
-  else:
-    module.define_flags()
-    importlib.import_module("albert.app").run(module.main)
+  module.define_flags()
+  importlib.import_module("albert.app").run(module.main, **getattr(module, "OTHER_WORDS", {}))
 
 
 def set_verbosity(value: str) -> str:

@@ -18,7 +18,6 @@ import sys
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.base import define_field_flag, option_fields
 from albert.data.manifest import Manifest
@@ -36,6 +35,7 @@ from data_prep.text_checks import UNKNOWN_REMEDY
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
 _runner_flags: list[str] = []
+OTHER_WORDS = {"words_after_dashes": _runner_flags}
 
 
 def define_flags() -> None:
@@ -128,12 +128,6 @@ def main() -> None:
   heldout_job = job.of_heldout()
   if heldout_job and (heldout := Manifest.load(heldout_job.output_dir)):
     _print_summary(heldout, heldout_job.output_dir)
-
-
-def run_command() -> None:
-  """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
-  define_flags()
-  app.run(main, words_after_dashes=_runner_flags)
 
 
 if __name__ == "__main__":

@@ -86,13 +86,11 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
 def _hold_out(workspace: Workspace, text: ConvertedText) -> None:
   """Lets the parts of a small text hold out one document, if --eval_share holds out none."""
   settings = workspace.job.settings
-  if not settings.eval_share:
-    return
-  share = share_that_holds_out(text.paths, settings.eval_share, settings.random_seed)
+  share = settings.eval_share and share_that_holds_out(text.paths, settings.eval_share, settings.random_seed)
   if share != settings.eval_share:
     log(f"--eval_share={settings.eval_share:g} holds out no document: holding out the one with the least hash")
-  for part in workspace.parts:
-    part.job = dataclasses.replace(part.job, settings=dataclasses.replace(part.job.settings, eval_share=share))
+    for part in workspace.parts:
+      part.job = dataclasses.replace(part.job, settings=dataclasses.replace(part.job.settings, eval_share=share))
 
 
 def _read_part(

@@ -134,11 +134,7 @@ def _without_directories(globs: str) -> list[str]:
 
 
 def count_and_hash_shards(
-  paths: Sequence[str],
-  *,
-  stats: Mapping[str, files.Stat] | None = None,
-  globs: str = "",
-  cache_dir: str = "",
+  paths: Sequence[str], *, stats: Mapping[str, files.Stat] | None = None, globs: str = "", cache_dir: str = ""
 ) -> Shards:
   """Determines the number of examples and the hash of each file, from the manifest or by reading the file.
 

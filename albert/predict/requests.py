@@ -178,12 +178,7 @@ def answer_requests(model: ExportedModel, requests: Sequence[PredictRequest], ba
 
 
 def answer_batches(
-  model: ExportedModel,
-  parser: RequestParser,
-  file: BinaryIO,
-  *,
-  batch_size: int,
-  progress: Progress | None = None,
+  model: ExportedModel, parser: RequestParser, file: BinaryIO, *, batch_size: int, progress: Progress | None = None
 ) -> Iterator[list[dict[str, Any]]]:
   """Answers the lines of a file in their order.
 

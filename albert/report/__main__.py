@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import Range
 from albert.errors import UserError
@@ -27,6 +26,7 @@ _DEFAULT_NAME = "report.html"
 _MAX_NAMES_IN_HEADING = 3
 # The words of the command line that are not flags.
 _directories: list[str] = []
+OTHER_WORDS = {"operands": _directories}
 
 
 def define_flags() -> None:
@@ -59,12 +59,6 @@ def _check_output_file(path: str) -> None:
     start = file.read(len(PAGE_START))
   if start and start.lower() != PAGE_START.lower():
     raise UserError(f"--output_file={path}: exists and is not an HTML page: give another file, or delete it")
-
-
-def run_command() -> None:
-  """Runs the command: albert-report, or python -m albert.report."""
-  define_flags()
-  app.run(main, operands=_directories)
 
 
 if __name__ == "__main__":
