@@ -279,10 +279,7 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
     r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
   ),
-  "number": (
-    {"train": [("a", 1.0), ("b", 2.5)]},
-    r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
-  ),
+  "number": ({"train": [("a", 1.0), ("b", 2.5)]}, r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg"),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
   "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \('comment', 'kind'\)"),
   "key": (

@@ -141,10 +141,7 @@ def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
 
 @pytest.mark.parametrize(
   ("target", "sharing"),
-  thorough_except(
-    [("huggingface", "none")],
-    itertools.product(["tf1", "huggingface"], ["attention", "ffn", "none"]),
-  ),
+  thorough_except([("huggingface", "none")], itertools.product(["tf1", "huggingface"], ["attention", "ffn", "none"])),
 )
 def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, target):
   config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=1)

@@ -495,11 +495,7 @@ def test_the_manifest_has_a_hash_of_the_ranges_of_text_and_of_other_files(
   content = Path(small_files[0]).read_bytes()
   cut = content.index(b"\n\n", 4096 - 2) + 2  # the first blank line that ends after the nominal size of a unit
   hashes = "".join(f"{hashlib.sha256(part).hexdigest()}\n" for part in (content[:cut], content[cut:]))
-  assert text == {
-    "file": "0.txt",
-    "bytes": len(content),
-    "ranges_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
-  }
+  assert text == {"file": "0.txt", "bytes": len(content), "ranges_sha256": hashlib.sha256(hashes.encode()).hexdigest()}
   sha256 = hashlib.sha256(gzip_file.read_bytes()).hexdigest()
   assert compressed == {"file": "9.txt.gz", "bytes": gzip_file.stat().st_size, "sha256": sha256}
 

@@ -66,10 +66,7 @@ def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], l
         packing_graph.pack_pair(tensor_a, tensor_b, max_length, BERT_IDS),
         packing.pack_pair(first, second, max_length, BERT_IDS),
       ),
-      (
-        packing_graph.pack_single(tensor_a, max_length, BERT_IDS),
-        packing.pack_single(first, max_length, BERT_IDS),
-      ),
+      (packing_graph.pack_single(tensor_a, max_length, BERT_IDS), packing.pack_single(first, max_length, BERT_IDS)),
     ):
       expected = packing.padded(*packed, pad_id=BERT_IDS.pad)
       assert list(batch) == list(expected)
