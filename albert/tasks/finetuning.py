@@ -162,8 +162,8 @@ class FinetuningData(abc.ABC):
     self.find_labels()
     for split in self.splits_of_command(train=train, evaluate=evaluate, predict=predict):
       self.rows(split)
-    problem = self.tokenizer.vocabulary.export_problem
-    if train and problem and problem not in self.described:
+    problem = self.tokenizer.vocabulary.export_problem if train and self.config.spm_model_file else ""
+    if problem and problem not in self.described:
       self.described.add(problem)
       log(f"warning: {problem}")
 
