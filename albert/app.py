@@ -33,14 +33,7 @@ EXIT_USER_ERROR = 2
 _EXIT_CLOSED_PIPE = 128 + 13
 _MAX_REASON_CHARACTERS = 200
 # Flags whose values determine how much memory a command needs.
-_MEMORY_FLAGS = (
-  "train_batch_size",
-  "eval_batch_size",
-  "batch_size",
-  "max_seq_length",
-  "hidden_size",
-  "num_processes",
-)
+_MEMORY_FLAGS = ("train_batch_size", "eval_batch_size", "batch_size", "max_seq_length", "hidden_size", "num_processes")
 _HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort", "--helpfull", "-helpfull"}
 
 HELP_WIDTH = 96

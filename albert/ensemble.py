@@ -18,7 +18,6 @@ from typing import Any
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
@@ -95,11 +94,5 @@ def main() -> None:
   print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")
 
 
-def run_command() -> None:
-  """Runs the command: albert-ensemble, or python -m albert.ensemble."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

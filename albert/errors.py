@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import re
 from collections.abc import Iterator, Mapping
 
-# A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
-_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
+# A flag in a message, such as --init_checkpoint; the Python API calls it init_checkpoint.
+_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)(?P<value>=(?:true|false)\b)?")
+# See python_messages; None in a command.
+_python_names: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.ContextVar("python_names", default=None)
 
 
 class UserError(ValueError):
@@ -61,13 +64,27 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def python_messages(names: Mapping[str, str]) -> Iterator[None]:
-  """Within this context, the messages of UserErrors name arguments and methods of Python instead of flags.
+  """In this context, UserErrors and lines of the log name arguments and methods of Python instead of flags.
 
   Args:
     names: flag -> its argument or method, if the name differs.
   """
+  token = _python_names.set(names)
   try:
     yield
   except UserError as error:
-    message = _FLAG_PATTERN.sub(lambda match: names.get(match["name"], match["name"]), str(error))
-    raise UserError(message) from error
+    raise UserError(in_words_of_caller(str(error))) from error
+  finally:
+    _python_names.reset(token)
+
+
+def in_words_of_caller(message: str) -> str:
+  """Returns a message with the names that the caller uses: arguments of Python in python_messages, else flags."""
+  names = _python_names.get()
+  if names is None:
+    return message
+
+  def argument(match: re.Match[str]) -> str:
+    return names.get(match["name"], match["name"]) + (match["value"] or "").title()
+
+  return _FLAG_PATTERN.sub(argument, message).replace("leave the flag out", "leave the argument out")

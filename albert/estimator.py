@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
-from albert.data.rows import TableData, is_path
+from albert.data.rows import DataSource, TableData, is_path, is_text
 from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
@@ -42,21 +43,23 @@ from albert.weights.checkpoints import CheckpointManager
 if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition
 
-# Flag -> its argument or method in Python, if the name differs.
+# Flag -> its argument or method in Python, if the name differs: of the Estimator, and of a task with data.
 _PYTHON_NAMES = {
   "do_train": "train()",
   "do_eval": "evaluate()",
   "do_predict": "predict()",
-  "train_file": "train",
-  "input_file": "train",
-  "eval_file": "eval",
-  "eval_input_file": "eval",
-  "predict_file": "test",
   "text_columns": "text",
   "label_column": "label",
   "id_column": "id",
   "group_column": "group",
   "albert_config_file": "model",
+}
+_DATA_NAMES = {
+  "train_file": "train",
+  "input_file": "train",
+  "eval_file": "eval",
+  "eval_input_file": "eval",
+  "predict_file": "test",
 }
 
 
@@ -177,7 +180,8 @@ class Estimator:
 
     Args:
       output_dir: the directory of the run.
-      **settings: settings that may differ from those of the run, such as eval_batch_size or precision.
+      **settings: settings that may differ from those of the run, such as eval_batch_size or precision. A run that was
+        trained on data in memory needs eval_file, the path of a file, to be evaluated.
     Returns: an Estimator with the task, the model and the vocabulary of the run. Labels in its answers are texts.
     Raises:
       UserError: there is no run in the directory, or a setting contradicts it.
@@ -187,14 +191,16 @@ class Estimator:
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
 
   def _action(self) -> contextlib.AbstractContextManager[None]:
-    """In this context, errors name arguments instead of flags, unless a command made the Estimator. Refuses a fork."""
+    """In this context, messages name arguments, not flags, unless a command made the Estimator. Refuses a fork."""
     if os.getpid() != self._process_id:
       raise UserError(
         f"the Estimator was made in process {self._process_id}, of which process {os.getpid()} is a fork; there "
         "TensorFlow would wait forever: make the Estimator after the fork, in a process that has not used TensorFlow, "
         'or start processes with multiprocessing.get_context("spawn")'
       )
-    return contextlib.nullcontext() if self._definition is None else python_messages(_PYTHON_NAMES)
+    if self._definition is None:
+      return contextlib.nullcontext()
+    return python_messages(_PYTHON_NAMES | (_DATA_NAMES if self._definition.file_fields else {}))
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
@@ -271,6 +277,11 @@ class Estimator:
     """
     if callable(callbacks) or not all(map(callable, callbacks)):
       raise UserError("callbacks: give a list of functions of (step, metrics); Keras' callbacks are not supported")
+    for callback in callbacks:
+      try:
+        inspect.signature(callback).bind(0, {})
+      except TypeError as error:
+        raise UserError(f"callbacks: {callback!r}: {error}: give functions of (step, metrics)") from error
     with self._action():
       self._train(callbacks)
       return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
@@ -304,31 +315,32 @@ class Estimator:
       RunError: another process was lost.
     """
     with self._action(), self._running():
+      self._read_inputs(evaluate=True)
       self._check_batches(evaluate=True)
       step = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
       with elapsed_time("evaluating"):
         metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    files.makedirs(self.results_dir)
-    for split, outputs_of_split in outputs.items():
-      self.task.write_evaluation(split, outputs_of_split, self.results_dir)
-    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **metrics})
-    self._log_failure(metrics)
+      files.makedirs(self.results_dir)
+      for split, outputs_of_split in outputs.items():
+        self.task.write_evaluation(split, outputs_of_split, self.results_dir)
+      files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **metrics})
+      self._log_failure(metrics)
     return metrics
 
   def _log_failure(self, metrics: Mapping[str, float]) -> None:
     """Logs once whether the run has not learned more than guessing."""
     if not self.has_logged_failure and (failure := find_failure(self.results_dir, metrics, self.task.best_loss)):
       self.has_logged_failure = True
-      log(failure_warning(failure, self.results_dir, self.task, self.config))
+      log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
 
     Args:
-      data: what to predict: a list of texts, of pairs or of dicts, a frame, a dict of columns, or the path of a file.
-        It needs no labels. The predictions are only returned. If it is None, the task's test set is predicted, and the
-        predictions are also written to files in output_dir (see write_predictions).
+      data: what to predict: a text, a list of texts, of pairs or of dicts, a frame, a dict of columns, or the path of a
+        file. It needs no labels. The predictions are only returned. If it is None, the task's test set is predicted,
+        and the predictions are also written to files in output_dir (see write_predictions).
     Returns: an answer for each row or question, in order (see albert.tasks.answers): a ClassAnswer, a ChoiceAnswer, a
       SpanAnswer, or the number of a regression. For a pretrained model it is a list with a dict for each [MASK]: the
       most probable pieces -> their probabilities.
@@ -343,7 +355,10 @@ class Estimator:
         return []
       from albert.tasks.definitions import existing_file
 
-      source = existing_file(data, "predict") if is_path(data) else self.task.prediction_rows(data)
+      if is_path(data) and not is_text(data):
+        source: DataSource = existing_file(data, "predict")
+      else:
+        source = self.task.prediction_rows([data] if isinstance(data, str) else data)
       task = self.task.with_data(TEST, source, cache=False)
       task.check_inputs(train=False, evaluate=False, predict=True)
       self._check_batches(predict=True)

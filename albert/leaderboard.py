@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.model import ModelConfig
 from albert.config.recipes import Recipe
@@ -358,11 +357,5 @@ def main() -> None:
   log(f"wrote {files.join(plan.directory, TABLE_FILE)} and {len(paths)} files to submit")
 
 
-def run_command() -> None:
-  """Runs the command: albert-leaderboard, or python -m albert.leaderboard."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

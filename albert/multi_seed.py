@@ -21,7 +21,7 @@ from albert.estimator import Estimator
 from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
-from albert.runs.logs import rank_evaluation
+from albert.runs.logs import guessed_metric, rank_evaluation
 from albert.tasks.base import Task
 from albert.training.run import TrainingLoss, failure_warning, find_failure, read_training_loss
 from albert.weights.checkpoints import CheckpointManager
@@ -181,6 +181,8 @@ def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str
       statistic: function(values) if all_are_finite else math.nan for statistic, function in _STATISTICS.items()
     }
     summary["metrics"][name] = {**statistics_of_metric, "values": values}
+    if guessed_metric(name)[1]:  # the same in all runs
+      continue
     print(
       f"{name}: median {statistics_of_metric['median']:.6g}, mean {statistics_of_metric['mean']:.6g}, "
       f"standard deviation {statistics_of_metric['standard_deviation']:.3g} over {len(values)} runs",

@@ -175,11 +175,14 @@ def run_command_of(module_name: str) -> None:
   """Runs a console command, and ends the process.
 
   Args:
-    module_name: the command's module, which has a function run_command(). It is imported after `begin()`, so that an
-      interrupt during its imports ends the command with one line.
+    module_name: the command's module, which has functions define_flags() and main(), and OTHER_WORDS, further arguments
+      of app.run, if it takes more than flags. It is imported after `begin()`, so that an interrupt during its imports
+      ends the command with one line.
   """
   begin()
-  importlib.import_module(module_name).run_command()
+  module = importlib.import_module(module_name)
+  module.define_flags()
+  importlib.import_module("albert.app").run(module.main, **getattr(module, "OTHER_WORDS", {}))
 
 
 def set_verbosity(value: str) -> str:
@@ -198,7 +201,7 @@ def set_verbosity(value: str) -> str:
     'normal'
   """
   if value not in VERBOSITIES:
-    raise UserError(f"verbosity is {value!r}: give {', '.join(map(repr, VERBOSITIES))}")
+    raise UserError(f"verbosity is {value!r}: give {QUIET!r}, {NORMAL!r} or {VERBOSE!r}")
   previous, _State.verbosity = _State.verbosity, value
   return previous
 

@@ -18,7 +18,6 @@ import sys
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.base import define_field_flag, option_fields
 from albert.data.manifest import Manifest
@@ -36,9 +35,10 @@ from data_prep.text_checks import UNKNOWN_REMEDY
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
 _runner_flags: list[str] = []
+OTHER_WORDS = {"words_after_dashes": _runner_flags}
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   formats.define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
@@ -130,11 +130,5 @@ def main() -> None:
     _print_summary(heldout, heldout_job.output_dir)
 
 
-def run_command() -> None:
-  """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
-  _define_flags()
-  app.run(main, words_after_dashes=_runner_flags)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

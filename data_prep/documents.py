@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
+import math
 import operator
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +19,7 @@ from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import text_checks
 from data_prep.text_files import count_line_ends, cut_line, decoding_problem, strip_line
-from data_prep.units import TextRange, read_range
+from data_prep.units import TextRange, plan_units, read_range
 
 # Number of sentences that are tokenized at a time.
 _BATCH_SENTENCES = 1 << 12
@@ -119,9 +121,28 @@ def is_heldout(document: TextDocument, eval_share: float, seed: int) -> bool:
   A hash of its text and the seed decides, so that copies of a document are on the same side. A document that was cut is
   not held out, since its parts might be on different sides.
   """
+  return _draw(document, seed) < eval_share * 2**64
+
+
+def _draw(document: TextDocument, seed: int) -> int:
+  """Returns the hash of a document's text and the seed, below 2**64; 2**64 for a part of a document."""
   text = "\n".join(document.sentences).encode()
   digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode()).digest()
-  return not document.is_part and int.from_bytes(digest, "big") < eval_share * 2**64
+  return 2**64 if document.is_part else int.from_bytes(digest, "big")
+
+
+def share_that_holds_out(paths: list[str], eval_share: float, seed: int) -> float:
+  """Returns `eval_share`; or if it holds out no document of a text, the least share that holds out one.
+
+  Reads the text until it finds a held-out document. A text of a single document cannot be divided.
+  """
+  ranges = (text_range for unit in plan_units(paths, with_donors=False) for text_range in unit.ranges)
+  draws: set[int] = set()
+  for document in itertools.chain.from_iterable(parse_documents(read_range(text_range)) for text_range in ranges):
+    if is_heldout(document, eval_share, seed):
+      return eval_share
+    draws = {*sorted({*draws, _draw(document, seed)})[:2]}
+  return math.nextafter(min(draws) / 2**64, 1) if len(draws) == 2 else eval_share
 
 
 # ---- tokens --------------------------------------------------------------------------------------------

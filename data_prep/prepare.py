@@ -24,7 +24,7 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import blocks, shards, text_checks, units
 from data_prep.block_files import Block, load_blocks
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert_inputs, print_report
-from data_prep.documents import Counts
+from data_prep.documents import Counts, share_that_holds_out
 from data_prep.examples import packing
 from data_prep.examples.settings import NSP
 from data_prep.job import BLOCK_ENDING, KIND, Job, OpenPool, UnusableTextError, Workspace, resume
@@ -71,6 +71,7 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       # ---- documents -> instances -> one file for each block of text, sorted by the random keys of the instances; with
       # --eval_share, first those of the held-out documents
       with _errors_name_originals(text.originals):
+        _hold_out(workspace, text)
         contents = [_read_part(part, pool, text, tokenizer) for part in workspace.parts]
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
@@ -80,6 +81,16 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       manifest.save(part.job.output_dir)  # last that of the job: the data set is then complete
     workspace.remove()
     return manifests[-1]
+
+
+def _hold_out(workspace: Workspace, text: ConvertedText) -> None:
+  """Lets the parts of a small text hold out one document, if --eval_share holds out none."""
+  settings = workspace.job.settings
+  share = settings.eval_share and share_that_holds_out(text.paths, settings.eval_share, settings.random_seed)
+  if share != settings.eval_share:
+    log(f"--eval_share={settings.eval_share:g} holds out no document: holding out the one with the least hash")
+    for part in workspace.parts:
+      part.job = dataclasses.replace(part.job, settings=dataclasses.replace(part.job.settings, eval_share=share))
 
 
 def _read_part(
@@ -189,8 +200,8 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
   if job.settings.heldout and num_examples == 0:
     share = job.settings.eval_share
     raise UnusableTextError(
-      f"--eval_share={share:g} holds out {counted(counts.documents, 'document')}, which give no example: give a larger "
-      f"share, such as --eval_share={min(share + 0.2, 0.9):.1g}, or another --random_seed"
+      f"--eval_share={share:.3g} holds out {counted(counts.documents, 'document')}, which give no example: add "
+      "documents, or give a larger share"
     )
   if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(

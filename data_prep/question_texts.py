@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
@@ -65,7 +64,7 @@ def format_documents(articles: Iterable[list[str]]) -> Iterator[str]:
       yield "\n".join(lines) + "\n\n"
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   command_flags.define("str", "squad_file", "", "JSON files in the format of SQuAD v1.1 or v2.0: comma-separated globs")
   command_flags.define(
     "str", "race_file", "", "directory such as RACE/dev, or comma-separated globs of files of JSON lines"
@@ -88,11 +87,5 @@ def main() -> None:
   log(f"{FLAGS.output_file}: {counts}")
 
 
-def run_command() -> None:
-  """Runs the command: albert-question-texts, or python -m data_prep.question_texts."""
-  _define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
@@ -282,7 +281,7 @@ def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]
     print(f"{path}: {len(documents):,} documents, {sentences:,} sentences, {len(text):,} bytes")
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   packages = "directory of the Python packages to read (default: this interpreter's site-packages)"
   share = "share of the documents that are written to heldout.txt, between 0 and 1"
   megabytes = "greatest number of megabytes of text to write (default: no limit)"
@@ -312,11 +311,5 @@ def main() -> None:
   write_corpus(FLAGS.output_dir, train, heldout)
 
 
-def run_command() -> None:
-  """Runs the command: albert-sample-corpus, or python -m data_prep.sample_corpus."""
-  _define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

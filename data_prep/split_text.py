@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
 from albert.data.manifest import InputFile
@@ -60,7 +59,7 @@ def split_files(
     return converted
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   formats.define_flags(sentences=SPLIT)
   command_flags.define("str", "output_dir", None, f"directory to write text-*.txt and {_REPORT_FILE} to", required=True)
   processes = "number of local processes; the output does not depend on it"
@@ -100,11 +99,5 @@ def main() -> None:
   print(f"{FLAGS.output_dir}: {len(converted.paths)} text files, and {_REPORT_FILE}")
 
 
-def run_command() -> None:
-  """Runs the command: albert-split-text, or python -m data_prep.split_text."""
-  _define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -21,7 +21,6 @@ from typing import TypeAlias
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import INT64_MAX, Range
 from albert.errors import UserError
@@ -56,7 +55,7 @@ def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LI
         yield from read_sentences(path, reading, progress.update)
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
   define = command_flags.define
   formats.define_flags(without=("drop_duplicates",))
   define(
@@ -222,11 +221,5 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
 _TRAINERS = {vocabulary.WORDPIECE: _train_wordpiece, vocabulary.BYTE_LEVEL_BPE: _train_byte_level_bpe}
 
 
-def run_command() -> None:
-  """Runs the command: albert-train-vocab, or python -m data_prep.train_vocab."""
-  _define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

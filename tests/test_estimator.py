@@ -91,9 +91,9 @@ def test_an_exception_in_a_callback_ends_the_training(settings: dict[str, Any]) 
     estimator.train(callbacks=[lambda step, metrics: 1 // (step - 2)])
 
 
-@pytest.mark.parametrize("callbacks", [print, [tf_keras.callbacks.EarlyStopping()]])
+@pytest.mark.parametrize("callbacks", [print, [tf_keras.callbacks.EarlyStopping()], [lambda step: None]])
 def test_callbacks_that_are_not_a_list_of_functions_are_refused(callbacks: Any, settings: dict[str, Any]) -> None:
-  with pytest.raises(UserError, match="list of functions"):
+  with pytest.raises(UserError, match="functions of"):
     Estimator(classification(), **settings).train(callbacks=callbacks)
 
 
@@ -201,12 +201,17 @@ def test_train_continues_a_run_of_the_same_data_and_refuses_other_data(
     Estimator(classification(train=changed_frame), output_dir=run, **settings).train()
 
 
-def test_from_run_opens_a_run_for_predictions(trained: Estimator) -> None:
+def test_from_run_opens_a_run_for_predictions(trained: Estimator, tmp_path: Path) -> None:
   """The labels become texts, since config.json doesn't hold their type."""
   opened = Estimator.from_run(trained.config.output_dir)
   for answer, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
     assert answer.label == str(expected.label)
     assert list(answer.probabilities.values()) == list(expected.probabilities.values())
+  assert opened.predict("a string is one text") == opened.predict(["a string is one text"])
+  with pytest.raises(UserError, match=r"^eval_file is missing: the dev set"):
+    opened.evaluate()
+  path = write_csv(tmp_path / "dev.csv", list(zip(TEXTS, LABELS, strict=True)))
+  assert Estimator.from_run(trained.config.output_dir, eval_file=path).evaluate().keys() == trained.evaluate().keys()
   with pytest.raises(UserError, match=r"^nowhere: holds no run: give the output_dir of a run"):
     Estimator.from_run("nowhere")
 
@@ -274,10 +279,7 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
     r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
   ),
-  "number": (
-    {"train": [("a", 1.0), ("b", 2.5)]},
-    r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
-  ),
+  "number": ({"train": [("a", 1.0), ("b", 2.5)]}, r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg"),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
   "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \('comment', 'kind'\)"),
   "key": (
@@ -309,8 +311,8 @@ def test_an_error_in_a_setting_names_the_argument(settings: dict[str, Any], tmp_
   ):
     with pytest.raises(UserError, match=message):
       Estimator(task, **settings | changes)
-  with pytest.raises(UserError, match=r"^train=new text: no such file|^predict=new text: no such file"):
-    Estimator(task, **settings).predict("new text")
+  with pytest.raises(UserError, match=r"^predict=new text\.csv: no such file"):
+    Estimator(task, **settings).predict("new text.csv")
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")

@@ -217,11 +217,11 @@ def test_every_script_is_a_module() -> None:
 
 
 def test_every_command_has_a_console_command() -> None:
-  """A command is a script, or a module with a function run_command()."""
+  """A command is a script, or a module that startup.run_command_of runs."""
   modules = {
     path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__main__")
     for path in _python_files(*PACKAGES)
-    if re.search(r"^def run_command\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    if "\n  startup.run_command_of(__name__)\n" in path.read_text(encoding="utf-8")
   }
   assert sorted(console_commands().values()) == sorted({path.name for path in ROOT.glob("run_*.py")} | modules)
   for name, target in console_commands().items():

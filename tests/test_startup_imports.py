@@ -78,6 +78,7 @@ REFUSED_COMMANDS = [
   ([*TAGGING, "--scheme=IOB1"], "flag --scheme=IOB1: value should be one of <BIO|BILOU|BIOES>"),
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
+  ([*RACE, "--train_file=train.csv", "--do_eval"], "--train_file=train.csv: a table: give JSON lines"),
   ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither"),
   ([*EXPORT, "--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
   ([*EXPORT, "--checkpoint={weights}"], "--checkpoint={weights}: has no albert_config.json or config.json beside it"),

@@ -30,8 +30,8 @@ MAX_BATCH_SIZE = 1 << 20
 _SMALLEST_FLOAT32 = 2.0**-126
 # An error message is cut to this many characters at its start and at its end.
 _MAX_SHOWN_CHARACTERS = 200
-# absl's message for a required flag that is missing.
-_MISSING_FLAG = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
+# absl's message for a required flag that is missing, and that of `define` for one that is empty.
+_MISSING_FLAG = re.compile(r"flag --(\w+)=(None)?: (Flag --\1 must have a value other than None\.|must not be empty)")
 
 # Flag -> its names in other frameworks. Of several flags that share a name, the first one that a command has is meant.
 _NAMES_ELSEWHERE = {
@@ -246,7 +246,7 @@ def parse(argv: Sequence[str]) -> list[str]:
   except (flags.Error, ValueError) as error:
     if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, list(flags.FLAGS))):
       error = flags.UnrecognizedFlagError(error.flagname, suggestions=[name])
-    message = _MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: "))
+    message = _MISSING_FLAG.sub(_describe_missing, str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error
   for other_name in flags.FLAGS:
@@ -255,6 +255,11 @@ def parse(argv: Sequence[str]) -> list[str]:
     if flags.FLAGS[name].present > flags.FLAGS[other_name].present > 0:
       raise UserError(f"--{name} and --{other_name} are both given, but are two names for one flag: give one")
   return arguments
+
+
+def _describe_missing(match: re.Match[str]) -> str:
+  meaning = re.split("[;:]", flags.FLAGS[match[1]].help)[0]
+  return f"--{match[1]} is missing: {meaning}"
 
 
 def name_here(name: str, known: Collection[str]) -> str:

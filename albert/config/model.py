@@ -192,11 +192,7 @@ ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "sil
 _ACTIVATION_SYNONYMS = {"gelu_python": "gelu_erf", "gelu_fast": "gelu", "swish": "silu"}
 _OUR_ACTIVATION_NAMES = {theirs: ours for ours, theirs in ACTIVATION_NAMES.items()} | _ACTIVATION_SYNONYMS
 # Settings of transformers that have only one possible value here.
-_REQUIRED_VALUES = {
-  "position_embedding_type": "absolute",
-  "is_decoder": False,
-  "add_cross_attention": False,
-}
+_REQUIRED_VALUES = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
 def _from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:

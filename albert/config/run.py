@@ -160,10 +160,7 @@ class TrainConfig(Config):
     group=base.EVALUATION,
   )
   select_checkpoint: str = option(
-    "newest",
-    "checkpoint that is evaluated and used for predictions",
-    choices=("newest", "best"),
-    group=base.EVALUATION,
+    "newest", "checkpoint that is evaluated and used for predictions", choices=("newest", "best"), group=base.EVALUATION
   )
   max_eval_steps: int = option(
     0,
@@ -230,9 +227,7 @@ class TrainConfig(Config):
     group=base.DEVICES,
   )
   tpu: str = _command_option(
-    "",
-    "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine",
-    group=base.DEVICES,
+    "", "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine", group=base.DEVICES
   )
 
   def __post_init__(self) -> None:
@@ -304,10 +299,7 @@ class FinetuningConfig(Config):
     evaluation_may_differ=True,
     group=base.DEVICES,
   )
-  cache_dir: str = _command_option(
-    "",
-    "directory that keeps the tokenized data; by default output_dir/features",
-  )
+  cache_dir: str = _command_option("", "directory that keeps the tokenized data; by default output_dir/features")
   num_processes: int = _command_option(
     0,
     "number of processes that tokenize the data; 0: one per core",

@@ -14,11 +14,9 @@ if __name__ == "__main__":
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.convert.convert_checkpoint import FORMATS, convert
 from albert.convert.huggingface import ARCHITECTURES
-from albert.errors import UserError
 from albert.io import files
 from albert.runs.output_files import CONVERSION
 
@@ -31,8 +29,11 @@ def define_flags() -> None:
     None,
     "weights to convert: a checkpoint of this project or of the original (prefix, step-N directory or output_dir), a "
     "Hugging Face directory, or a .safetensors file",
+    required=True,
   )
-  command_flags.define("str", "output_dir", None, "directory to write to; it must not exist yet, or be empty")
+  command_flags.define(
+    "str", "output_dir", None, "directory to write to; it must not exist yet, or be empty", required=True
+  )
   command_flags.define(
     "str",
     "format",
@@ -40,6 +41,7 @@ def define_flags() -> None:
     "albert: a checkpoint for --init_checkpoint of run_*; tf1: model.ckpt for the original's code; huggingface: a "
     "directory for transformers",
     choices=FORMATS,
+    required=True,
   )
   command_flags.define("str", "albert_config_file", "", "the model's config (default: the one beside the weights)")
   command_flags.define("str", "spm_model_file", "", "the vocabulary (default: the one beside the weights)")
@@ -55,9 +57,6 @@ def define_flags() -> None:
 def main() -> None:
   """Runs the command: converts the weights."""
   flag_values = flags.FLAGS
-  for name in ("init_checkpoint", "output_dir", "format"):
-    if not getattr(flag_values, name):
-      raise UserError(f"--{name} is missing (--help explains it)")
   report = convert(
     flag_values.init_checkpoint,
     flag_values.output_dir,
@@ -71,11 +70,5 @@ def main() -> None:
   print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} lists them")
 
 
-def run_command() -> None:
-  """Runs the command: albert-convert, or python -m albert.convert."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -119,12 +119,7 @@ class TokenizedExamples:
     return bool(np.isin(separators, ends, invert=True).any())
 
   def padded_batch(
-    self,
-    indices: np.ndarray,
-    *,
-    length: int,
-    num_sequences: int | None = None,
-    token_features: Sequence[str] = (),
+    self, indices: np.ndarray, *, length: int, num_sequences: int | None = None, token_features: Sequence[str] = ()
   ) -> dict[str, np.ndarray]:
     """Makes a batch of some examples, padded with zeros.
 

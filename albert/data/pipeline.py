@@ -164,11 +164,7 @@ class ShardDataset(Dataset):
   """
 
   def __init__(
-    self,
-    shards: Shards,
-    features: Sequence[FeatureSpec],
-    masking: DynamicMasking | None = None,
-    num_used: int = 0,
+    self, shards: Shards, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None, num_used: int = 0
   ):
     self.shards = shards
     self.features = features

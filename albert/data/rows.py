@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -122,6 +123,11 @@ def is_path(data: TableData) -> bool:
   return isinstance(data, str | os.PathLike)
 
 
+def is_text(data: TableData) -> bool:
+  """Whether data is a text, not a path: a string with spaces and no extension. There is no such file."""
+  return isinstance(data, str) and " " in data and not re.search(r"\.\w+$", data) and not files.exists(data)
+
+
 def rows_of(data: TableData, name: str, required: Sequence[str], optional: Sequence[str] = ()) -> Rows:
   """Converts data in memory to rows.
 
@@ -132,7 +138,8 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
       - a NumPy array with named fields,
       - a sequence of mappings, one for each row,
       - a sequence of tuples or lists, or a two-dimensional array, whose columns are `required` in this order,
-      - a sequence of values, if only one column is required.
+      - a sequence of values, if only one column is required,
+      - a text, or a mapping with a text in the first column, which is one row.
     name: the argument that the data was given as, such as "train", for messages.
     required: the columns that every row must have.
     optional: columns that are read if the data has them.
@@ -140,6 +147,8 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
   Raises:
     UserError: a column is missing, columns have different lengths, JSON has no type for a value, or there are no rows.
   """
+  if isinstance(data, str) or (isinstance(data, Mapping) and isinstance(data.get(required[0]), str)):
+    data = [data]
   existing: list[Any] | None = None  # the names of the columns, if the data is not a sequence of rows
   if hasattr(data, "columns") and hasattr(data, "__getitem__"):
     existing = list(data.columns)

@@ -102,13 +102,13 @@ class Shards:
 
 
 def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
-  """Finds the shards that match globs, and their sizes and modification times.
+  """Finds the shards that match globs or are in directories, and their sizes and modification times.
 
   The manifest, the cache of hashes and the folder of held-out documents, which a glob such as 'shards/*' also matches,
   are left out.
 
   Args:
-    globs: comma-separated globs.
+    globs: comma-separated globs and directories.
     flag: the flag that gave them, for messages.
 
   Returns:
@@ -117,7 +117,7 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   Raises:
     UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
   """
-  matches = stat_globs(globs, flag=flag, ignored_name=HELDOUT_FOLDER)
+  matches = stat_globs(_without_directories(globs), flag=flag, ignored_name=HELDOUT_FOLDER)
   shards = {path: stat for path, stat in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)}
   if not shards:
     first_path = next(iter(matches))
@@ -128,12 +128,13 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   return shards
 
 
+def _without_directories(globs: str) -> list[str]:
+  """Returns the globs, with that of the shards of a directory in place of it."""
+  return [files.join(glob, "*.tfrecord*") if files.is_dir(glob) else glob for glob in split_globs(globs)]
+
+
 def count_and_hash_shards(
-  paths: Sequence[str],
-  *,
-  stats: Mapping[str, files.Stat] | None = None,
-  globs: str = "",
-  cache_dir: str = "",
+  paths: Sequence[str], *, stats: Mapping[str, files.Stat] | None = None, globs: str = "", cache_dir: str = ""
 ) -> Shards:
   """Determines the number of examples and the hash of each file, from the manifest or by reading the file.
 
@@ -215,7 +216,7 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
 
 def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) -> None:
   """Checks that no glob matches a shard that does not exist."""
-  patterns = [escape_existing(glob) for glob in split_globs(globs)]
+  patterns = [escape_existing(glob) for glob in _without_directories(globs)]
   missing_names = [
     name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)
   ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from albert import app, startup
+from albert import startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
@@ -38,7 +38,8 @@ def define_flags() -> None:
   """Defines the flags of this command."""
 
   def define_text(name: str, meaning: str) -> None:
-    command_flags.define("str", name, "", meaning)
+    required = name in ("checkpoint", "input_file", "output_file")
+    command_flags.define("str", name, None if required else "", meaning, required=required)
 
   define_text(
     "checkpoint",
@@ -78,9 +79,6 @@ def define_flags() -> None:
 def main() -> None:
   """Writes the embeddings of the texts."""
   values = flags.FLAGS
-  for name in ("checkpoint", "input_file", "output_file"):
-    if not values[name].value:
-      raise UserError(f"--{name} is missing (--help explains it)")
   weights = find_weights(values.checkpoint, flag="--checkpoint", select="")
   config = weights.config()
   if config is None:
@@ -125,11 +123,5 @@ def _write(texts: InputTexts, source: str, encoder: TextEncoder, path: str) -> N
     log(f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing")
 
 
-def run_command() -> None:
-  """Runs the command: albert-embed, or python -m albert.embed."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

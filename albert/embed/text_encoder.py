@@ -49,7 +49,7 @@ def encode(
   An exported model of the form `embeddings` gives the same embeddings, up to rounding errors of float32.
 
   Args:
-    texts: N texts. They are computed in batches of texts of similar length.
+    texts: N texts, or one. They are computed in batches of texts of similar length.
     encoder: the path of the weights, see Encoder.from_pretrained; or an Encoder, so that several calls read the weights
       only once.
     tokenizer: the tokenizer of the weights; None for the one that is stored beside them. It is required if `encoder` is
@@ -126,7 +126,7 @@ class TextEncoder:
       float32 [N, H], in the order of the texts.
 
     Raises:
-      UserError: `texts` is a single string, or one of the texts is no string.
+      UserError: one of the texts is no string.
     """
     texts = check_texts(texts, "texts")
     encoded = self._tokenizer.encode_batch_flat(texts)

@@ -1,4 +1,7 @@
-"""Runs an experiment of the paper: `python -m albert.experiments --list`, `--run=sentence_loss --scale=small`."""
+"""Runs an experiment of the ALBERT paper: trains models that differ in one setting, and compares them.
+
+python -m albert.experiments --run=sentence_loss --scale=small
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ import sys
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range
 from albert.errors import UserError
@@ -212,11 +214,5 @@ def main() -> None:
     log(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}")
 
 
-def run_command() -> None:
-  """Runs the command: albert-experiments, or python -m albert.experiments."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -70,7 +70,7 @@ def main() -> None:
   files.write_json(flag_values.output_file, mean_distances(states, batch["input_mask"]))
 
 
-# albert.experiments calls this module. It is no command for users, so it has no console command and no run_command().
+# albert.experiments calls this module. It is no command for users, so it has no console command.
 if __name__ == "__main__":
   for name, help_text in (
     ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),

@@ -17,11 +17,10 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, startup
+from albert import startup
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.run import FinetuningConfig
-from albert.errors import UserError
 from albert.export import registry
 from albert.export.registry import EXTRA_FORMATS, FORMS, PRECISIONS
 from albert.tasks import registry as task_registry
@@ -47,7 +46,8 @@ def define_flags() -> None:
   """Defines the flags of this command."""
 
   def define_text(name: str, meaning: str) -> None:
-    command_flags.define("str", name, "", meaning)
+    required = name in ("checkpoint", "output_dir")
+    command_flags.define("str", name, None if required else "", meaning, required=required)
 
   define_text(
     "checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes"
@@ -82,9 +82,6 @@ def define_flags() -> None:
 def main() -> None:
   """Exports the model that the flags describe and prints its directory."""
   values = flags.FLAGS
-  for name in ("checkpoint", "output_dir"):
-    if not values[name].value:
-      raise UserError(f"--{name} is missing (--help explains it)")
   from albert.export.checkpoint import find_checkpoint
 
   registry.check_form(values.task)
@@ -117,11 +114,5 @@ def main() -> None:
   print(f"wrote {directory}; its README.md describes how to call it")
 
 
-def run_command() -> None:
-  """Runs the command: albert-export, or python -m albert.export."""
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

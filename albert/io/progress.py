@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
+from albert.errors import in_words_of_caller
 from albert.startup import NORMAL, QUIET, VERBOSE, verbosity
 
 # Seconds between lines: the least, the most, and the share of the elapsed time. The interval grows, so that the log of
@@ -31,7 +32,7 @@ def log(line: str, *, is_detail: bool = False) -> None:
     is_detail: whether the line is only written if the verbosity is "verbose".
   """
   if line.startswith("warning: ") or verbosity() == VERBOSE or (verbosity() == NORMAL and not is_detail):
-    tqdm.write(line.rstrip(), file=sys.stderr)
+    tqdm.write(in_words_of_caller(line.rstrip()), file=sys.stderr)
     sys.stderr.flush()
 
 

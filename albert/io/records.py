@@ -274,7 +274,7 @@ def _read_body(stream: Any, header: bytes, path: str, index: int) -> bytes:
     if index == 0 and 0 not in header:  # the length of a record has zeros in its higher bytes
       raise UserError(
         f"{path}: is text: make shards of it first, with python -m data_prep.create_pretraining_data "
-        f"--input_file={path} --output_dir=shards --spm_model_file=spiece.model"
+        f"--input_file={path} --output_dir=shards and the vocabulary as --spm_model_file"
       )
     raise _damage_error(path, index, "the checksum of its length is wrong")
   body = stream.read(length + _FOOTER.size)

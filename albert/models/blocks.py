@@ -49,11 +49,7 @@ class Embeddings(keras.layers.Layer):
     super().build(input_shape)
 
   def call(
-    self,
-    input_ids: tf.Tensor,
-    segment_ids: tf.Tensor,
-    training: bool | None = False,
-    seed: tf.Tensor | None = None,
+    self, input_ids: tf.Tensor, segment_ids: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     """Embeds a batch.
 

@@ -209,9 +209,7 @@ class LinearHead(keras.layers.Layer):
 
   def build(self, input_shape: tf.TensorShape) -> None:
     self.output_weights = self.add_weight(
-      name="output_weights",
-      shape=[self.num_classes, input_shape[-1]],
-      initializer=layers.truncated_normal(self.stddev),
+      name="output_weights", shape=[self.num_classes, input_shape[-1]], initializer=layers.truncated_normal(self.stddev)
     )
     self.output_bias = self.add_weight(name="output_bias", shape=[self.num_classes], initializer="zeros")
     super().build(input_shape)

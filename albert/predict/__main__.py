@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
@@ -53,11 +52,9 @@ def define_flags() -> None:
 
 def main() -> None:
   """Reads the lines, and prints the answer to each line as a JSON object on one line."""
+  # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
+  sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   values = flags.FLAGS
-  if not values.model:
-    raise UserError(
-      "--model is missing: what python -m albert.export wrote, or the output_dir of a run (--help explains it)"
-    )
   path = values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
@@ -82,13 +79,5 @@ def _regular_size(file: BinaryIO) -> int | None:
   return file_status.st_size if stat.S_ISREG(file_status.st_mode) else None
 
 
-def run_command() -> None:
-  """Runs the command: albert-predict, or python -m albert.predict."""
-  # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
-  sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-  define_flags()
-  app.run(main)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

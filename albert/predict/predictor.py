@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from albert.data.rows import TableData, rows_of
-from albert.errors import python_messages
+from albert.errors import UserError, python_messages
 from albert.io.local_files import required_library
 from albert.predict.exported_model import open_model
 from albert.predict.requests import JSON, RequestParser, answer_requests
@@ -40,6 +39,8 @@ class Predictor:
   """
 
   def __init__(self, model: str | os.PathLike[str], *, task: str = "", batch_size: int = 32, **settings: Any) -> None:
+    if batch_size < 1:
+      raise UserError(f"batch_size is {batch_size}: give at least 1")
     with python_messages({}):
       self._model = open_model(os.fspath(model), task, settings)
     description = self._model.description
@@ -59,10 +60,9 @@ class Predictor:
       UserError: a column is missing, or a row has no text; the message names it.
       RunError: an answer is not finite.
     """
-    is_single = isinstance(data, str) or (isinstance(data, Mapping) and isinstance(data.get(self.fields[0]), str))
     requests = []
-    if is_single or not hasattr(data, "__len__") or len(data):
-      rows = rows_of([data] if is_single else data, "data", self.fields)
+    if isinstance(data, str) or not hasattr(data, "__len__") or len(data):
+      rows = rows_of(data, "data", self.fields)
       requests = [
         self._parser.request_from_values(index, rows.location(index), rows.values(index)) for index in range(len(rows))
       ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from albert.errors import UserError
 from albert.io import json_text
-from albert.io.progress import Progress
+from albert.io.progress import Progress, log
 from albert.io.text import check_first_line, counted, encode_utf8, format_value, read_line_batches
 
 if TYPE_CHECKING:
@@ -172,16 +172,13 @@ def answer_requests(model: ExportedModel, requests: Sequence[PredictRequest], ba
   answers: dict[int, dict[str, Any]] = {}  # index of a request -> its answer
   for indices in _cut_into_batches(sorted_indices, requests, batch_size):
     answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
+  if num_without := sum(answer.get("num_masks") == 0 for answer in answers.values()):
+    log(f"warning: {counted(num_without, 'text')} of {len(requests)} without [MASK]: nothing is predicted for them")
   return [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
 
 
 def answer_batches(
-  model: ExportedModel,
-  parser: RequestParser,
-  file: BinaryIO,
-  *,
-  batch_size: int,
-  progress: Progress | None = None,
+  model: ExportedModel, parser: RequestParser, file: BinaryIO, *, batch_size: int, progress: Progress | None = None
 ) -> Iterator[list[dict[str, Any]]]:
   """Answers the lines of a file in their order.
 

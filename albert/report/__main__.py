@@ -1,4 +1,7 @@
-"""Writes an HTML page about runs: `python -m albert.report RUN_DIR...`."""
+"""Writes an HTML page about runs: their settings, curves, results and some of their predictions.
+
+python -m albert.report RUN_DIR...
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ if __name__ == "__main__":
 
 from absl import flags
 
-from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import Range
 from albert.errors import UserError
@@ -24,6 +26,7 @@ _DEFAULT_NAME = "report.html"
 _MAX_NAMES_IN_HEADING = 3
 # The words of the command line that are not flags.
 _directories: list[str] = []
+OTHER_WORDS = {"operands": _directories}
 
 
 def define_flags() -> None:
@@ -58,11 +61,5 @@ def _check_output_file(path: str) -> None:
     raise UserError(f"--output_file={path}: exists and is not an HTML page: give another file, or delete it")
 
 
-def run_command() -> None:
-  """Runs the command: albert-report, or python -m albert.report."""
-  define_flags()
-  app.run(main, operands=_directories)
-
-
 if __name__ == "__main__":
-  run_command()
+  startup.run_command_of(__name__)

@@ -264,11 +264,11 @@ def format_evaluation(metrics: Mapping[str, float], *names: str) -> str:
   """Returns the main metrics of an evaluation, for a line on the terminal: "accuracy 0.86 (guessing 0.5)".
 
   Args:
-    metrics: all metrics. A metric is shown if they also have its value for guessing.
+    metrics: all metrics. A metric is shown if they also have its value for guessing, and the error of a regression.
     *names: further metrics to show.
   """
   guesses = {guessed_metric(name)[0]: f" (guessing {value:.4g})" for name, value in metrics.items()}
-  shown = {name: value for name, value in metrics.items() if name in names or name in guesses}
+  shown = {name: value for name, value in metrics.items() if name in (*names, "rmse") or name in guesses}
   return ", ".join(f"{name} {value:.4g}{guesses.get(name, '')}" for name, value in shown.items())
 
 

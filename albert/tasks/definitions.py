@@ -69,7 +69,7 @@ class TaskDefinition(abc.ABC):
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split."""
-    return split in self.rows or bool(self.settings.get(self.file_fields[split]))
+    return split in self.rows or bool(self.settings.get(self.file_fields.get(split, "")))
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
@@ -581,6 +581,8 @@ class TaskOfRun(TaskDefinition):
   Raises:
     UserError: there is no run in the directory.
   """
+
+  file_fields: ClassVar[Mapping[str, str]] = {}  # so that they are settings, such as eval_file
 
   def __init__(self, output_dir: str | os.PathLike[str]):
     self.settings, self.rows = {}, {}

@@ -19,6 +19,7 @@ from albert.data.manifest import DataContent, FileContent
 from albert.data.rows import DataSource, Rows, source_sha256
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.tasks.predictions import predictions_name
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization import recorded_settings
@@ -53,7 +54,7 @@ class FinetuningData(abc.ABC):
     self._sources: dict[str, Sequence[DataSource]] = {}
     self._rows: dict[str, Any] = {}
     self._content: dict[str, DataContent] = {}
-    # The splits and sources whose texts were described in the log. Copies share it, so predictions do not repeat it.
+    # What was logged about the vocabulary and the texts. Copies share it, so that predictions do not repeat it.
     self.described: set[str] = set()
 
   @classmethod
@@ -161,6 +162,10 @@ class FinetuningData(abc.ABC):
     self.find_labels()
     for split in self.splits_of_command(train=train, evaluate=evaluate, predict=predict):
       self.rows(split)
+    problem = self.tokenizer.vocabulary.export_problem if train and self.config.spm_model_file else ""
+    if problem and problem not in self.described:
+      self.described.add(problem)
+      log(f"warning: {problem}")
 
   def sources(self, split: str) -> Sequence[DataSource]:
     """Returns the data of a split: the paths of files, or rows in memory (see with_source)."""

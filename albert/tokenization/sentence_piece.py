@@ -137,6 +137,9 @@ class SentencePieceVocabulary(Vocabulary):
     has_space_inside = any(WORD_START in text for text in [*user_defined_symbols, *ends_of_pieces])
     self.words_are_independent = treats_words_alike and WORD_START in self.pieces and not has_space_inside
     self.comma_rule = CommaRule(self.processor, [] if is_json else self.pieces, self.is_special)
+    if not self.comma_rule.ids_decide:  # a graph would need the text of each <unk>
+      problem = '"," is not a piece of this vocabulary, so a model with it cannot be exported'
+      self.export_problem = f"{self.file}: {problem}: train another on text with commas, or with the symbol ','"
     scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
     # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
     # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this

@@ -50,7 +50,7 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
   """The graph tokenizer of a SentencePiece model.
 
   Raises:
-    UserError: "," is not a piece: the comma rule then needs the text of each <unk>.
+    UserError: the vocabulary has an export_problem.
   """
 
   def __init__(self, config: TokenizerConfig):
@@ -59,11 +59,8 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     assert isinstance(vocabulary, SentencePieceVocabulary)
     self.sentence_piece = vocabulary
     self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-    if not vocabulary.comma_rule.ids_decide:
-      raise UserError(
-        f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
-        "train it on text with commas, or with a comma in --user_defined_symbols"
-      )
+    if vocabulary.export_problem:
+      raise UserError(vocabulary.export_problem)
     # Without pieces for bytes, SentencePiece joins successive unknown characters to one <unk>, in a time that grows
     # with the square of their number: a megabyte takes minutes. So it gets such pieces, and `_join_unknown` replaces
     # them by <unk>.

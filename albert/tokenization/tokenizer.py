@@ -192,7 +192,7 @@ class Tokenizer:
     single text is cut at its end; in a pair, the last token of the longer text is removed until both fit.
 
     Args:
-      texts: N texts.
+      texts: N texts, or one.
       text_pairs: the second texts of N pairs; None for single texts.
       max_length: largest number of tokens in a sequence, [CLS] and [SEP] included.
 
@@ -201,7 +201,7 @@ class Tokenizer:
       for tokens and 0 for padding; segment_ids are 1 for the second text and its [SEP], 0 elsewhere.
 
     Raises:
-      UserError: texts is a single string, one of the texts is no string, the numbers of texts and pairs differ, or
+      UserError: one of the texts is no string, the numbers of texts and pairs differ, or
         max_length leaves no room for text.
 
     Example:
@@ -284,14 +284,14 @@ class Tokenizer:
 
 
 def check_texts(texts: Iterable[str], name: str) -> list[str]:
-  """Returns the texts as a list.
+  """Returns the texts as a list. A single string is one text.
 
   Raises:
-    UserError: `texts` is a single string, a dict, a frame or no collection at all, or one of the texts is no string.
+    UserError: `texts` is a dict, a frame or no collection of texts at all, or one of the texts is no string.
   """
-  if isinstance(texts, str | bytes):
-    raise UserError(f"{name} is the single text {format_value(texts)}: give a list of texts")
-  if isinstance(texts, Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+  if isinstance(texts, str):
+    return [texts]
+  if isinstance(texts, bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
     raise UserError(f"{name} is a {type(texts).__name__}: give a list of texts, such as one column of a table")
   text_list = list(texts)
   for index, text in enumerate(text_list):
@@ -356,7 +356,7 @@ def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int 
     input_ids, input_mask and segment_ids, int32 [N, S], see Tokenizer.__call__.
 
   Raises:
-    UserError: texts is a single string, one of the texts is no string, or max_length leaves no room for text.
+    UserError: one of the texts is no string, or max_length leaves no room for text.
 
   Example:
     >>> import albert

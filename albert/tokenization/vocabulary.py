@@ -210,8 +210,10 @@ class Vocabulary(abc.ABC):
     sha256: the SHA-256 that identifies the vocabulary, in hex, see `contents_sha256`.
     pieces: the V pieces, in order of their ids.
     special_ids: the ids of padding, unknown text, [CLS], [SEP] and [MASK].
+    export_problem: why a model with this vocabulary cannot be exported, with the remedy; "" if it can.
   """
 
+  export_problem = ""
   kind: ClassVar[str]
   keeps_case: ClassVar[bool] = False
   pieces: list[str]

@@ -43,6 +43,7 @@ from albert.runs.logs import (
   MetricsLog,
   format_evaluation,
   format_metrics,
+  guessed_metric,
   read_metrics,
 )
 from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
@@ -564,8 +565,6 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   return TrainingResult(step, metrics, history, evaluations, output_dir)
 
 
-# For pretraining, the accuracy of the masked tokens and of the most frequent one.
-_MASKED_LM_ACCURACIES = ("masked_lm_accuracy", "masked_lm_baseline_accuracy")
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
@@ -574,6 +573,8 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
+# A warning names steps where more epochs than these would be needed, and so for unknown data.
+_MAX_ADVISED_EPOCHS = 100
 
 
 class TrainingLoss(msgspec.Struct):
@@ -648,16 +649,18 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= GUESSING_SHARE * guess:
     return None
-  names = _MASKED_LM_ACCURACIES if _MASKED_LM_ACCURACIES[0] in metrics else ("accuracy", "majority_accuracy")
-  accuracy, majority = (metrics.get(f"{prefix}{name}") for name in names)
-  if accuracy is None or majority is None:
-    return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
-  if accuracy > majority + ACCURACY_MARGIN:
+  reason += f"; on the development set {loss:.4g} and {guess:.4g}"
+  # The first accuracy is the main one, such as that of the masked tokens.
+  guesses = {guessed_metric(name)[0]: value for name, value in metrics.items() if name.startswith(prefix)}
+  accuracy = next((name for name in metrics if name in guesses and name != loss_name), None)
+  if accuracy is None:
+    return reason
+  if metrics[accuracy] > guesses[accuracy] + ACCURACY_MARGIN:
     return None
-  return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
+  return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guesses[accuracy]:.4g})"
 
 
-def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig) -> str:
+def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig, *, is_command: bool = True) -> str:
   """Returns the line for the log about a failure that `find_failure` has found, with remedies in the order to try.
 
   Args:
@@ -665,15 +668,16 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     output_dir: the directory of the run.
     task: the task.
     config: the settings of the run, or of several runs of which the best has failed.
+    is_command: whether a command has trained the run. An Estimator of the Python API has no --num_runs.
   """
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
   steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / train.train_batch_size))
   if step < steps:
-    flag = f"--num_train_steps={steps}"
-    if train.num_train_epochs and num_examples:
-      flag = f"--num_train_epochs={math.ceil(steps * train.train_batch_size / num_examples)}"
+    flag, epochs = f"--num_train_steps={steps}", math.ceil(steps * train.train_batch_size / max(num_examples, 1))
+    if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:
+      flag = f"--num_train_epochs={epochs}"
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
     remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
   is_small = config.from_scratch or task.model_config.hidden_size < _NARROW
@@ -681,8 +685,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   rate = optimizer.peak_learning_rate(train.train_batch_size)
   low, good, high = rates.get(optimizer.optimizer, (rate, rate, rate))
   if not low <= rate <= high:
-    flag = f"--learning_rate={good:g}{' --noscale_learning_rate' if optimizer.scale_learning_rate else ''}"
+    flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
-  remedies.append(f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best")
+  runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
+  remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"

@@ -141,7 +141,7 @@ def test_two_names_of_a_seed_are_not_given_together() -> None:
   [
     (["--spm_model_file=a.txt", "--vocab_file=b.txt"], "--spm_model_file and --vocab_file are both given, but are two"),
     (["--vocab_file=b.txt", "--spm_model_file=a.txt"], "--spm_model_file and --vocab_file are both given, but are two"),
-    ([], "--spm_model_file is missing"),
+    ([], "--spm_model_file is missing: "),
   ],
 )
 def test_both_names_or_none_of_a_required_vocabulary_are_refused(words: list[str], message: str) -> None:

@@ -141,10 +141,7 @@ def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
 
 @pytest.mark.parametrize(
   ("target", "sharing"),
-  thorough_except(
-    [("huggingface", "none")],
-    itertools.product(["tf1", "huggingface"], ["attention", "ffn", "none"]),
-  ),
+  thorough_except([("huggingface", "none")], itertools.product(["tf1", "huggingface"], ["attention", "ffn", "none"])),
 )
 def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, target):
   config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=1)
@@ -373,7 +370,7 @@ def test_the_command_converts_and_prints_one_line(tmp_path, source, commands):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    (["--output_dir=x", "--format=tf1"], "--init_checkpoint is missing"),
+    (["--output_dir=x", "--format=tf1"], "--init_checkpoint is missing: weights to convert"),
     (["--init_checkpoint=nowhere", "--output_dir=x", "--format=tf1"], "--init_checkpoint=nowhere: no checkpoint there"),
     (["--init_checkpoint=a", "--output_dir=x", "--format=onnx"], "onnx"),
     (

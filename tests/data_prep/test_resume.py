@@ -24,6 +24,7 @@ from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
+from tests.conftest import english_like_documents
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, output_of_small_units
 
 WITH_HELDOUT = dataclasses.replace(SETTINGS, eval_share=0.1)
@@ -137,16 +138,32 @@ def test_held_out_shards_are_repaired_and_those_of_others_kept(
       (tmp_path / damaged).unlink()
 
 
-@pytest.mark.parametrize(
-  ("share", "message"), [(1e-9, r"holds out 0 documents, .* such as --eval_share=0\.2, or"), (0.9999, "no example in")]
-)
+@pytest.mark.parametrize(("share", "message"), [(1e-9, "holds out 0 documents"), (0.9999, "no example in")])
 def test_a_share_that_leaves_a_side_empty_is_refused(
   tmp_path: Path, small_files: list[str], spm_model: str, share: float, message: str
 ) -> None:
+  (tmp_path / "one.txt").write_text("the captain sold the river\nthe garden\n")
+  inputs = [str(tmp_path / "one.txt")] if share < 0.5 else small_files
   settings = dataclasses.replace(WITH_HELDOUT, eval_share=share)
   for _ in range(2):  # a failed job leaves nothing that stops the next one
     with pytest.raises(UserError, match=message):
-      prepare(make_job(small_files, spm_model, tmp_path, settings=settings))
+      prepare(make_job(inputs, spm_model, tmp_path / "out", settings=settings))
+
+
+def test_a_small_share_holds_out_one_document(tmp_path: Path, spm_model: str) -> None:
+  documents = ["\n".join(sentences) for sentences in english_like_documents(5)]
+  (tmp_path / "books.txt").write_text("\n\n".join([documents[0], *documents]))  # copies stay on one side
+  settings = dataclasses.replace(WITH_HELDOUT, eval_share=1e-9)
+  job = make_job([str(tmp_path / "books.txt")], spm_model, tmp_path / "out", settings=settings)
+  manifest = prepare(job)
+  heldout = Manifest.load(f"{tmp_path}/out/{manifest.heldout}")
+  assert heldout is not None
+  key = str(settings.random_seed).encode()
+  least = min(documents, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8, key=key).digest())
+  assert heldout.num_documents == [documents[0], *documents].count(least)
+  assert manifest.num_documents == 6 - heldout.num_documents
+  assert heldout.settings["eval_share"] == manifest.settings["eval_share"] == 1e-9
+  assert prepare(job) == manifest  # there is nothing to do
 
 
 def test_a_finished_job_is_checked_and_repaired(
@@ -478,11 +495,7 @@ def test_the_manifest_has_a_hash_of_the_ranges_of_text_and_of_other_files(
   content = Path(small_files[0]).read_bytes()
   cut = content.index(b"\n\n", 4096 - 2) + 2  # the first blank line that ends after the nominal size of a unit
   hashes = "".join(f"{hashlib.sha256(part).hexdigest()}\n" for part in (content[:cut], content[cut:]))
-  assert text == {
-    "file": "0.txt",
-    "bytes": len(content),
-    "ranges_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
-  }
+  assert text == {"file": "0.txt", "bytes": len(content), "ranges_sha256": hashlib.sha256(hashes.encode()).hexdigest()}
   sha256 = hashlib.sha256(gzip_file.read_bytes()).hexdigest()
   assert compressed == {"file": "9.txt.gz", "bytes": gzip_file.stat().st_size, "sha256": sha256}
 

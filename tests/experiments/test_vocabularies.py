@@ -49,7 +49,7 @@ def test_each_type_of_vocabulary_is_trained_once_on_the_same_text(tmp_path: Path
 
 
 def test_the_types_are_those_of_train_vocab():
-  with defined_flags(train_vocab._define_flags):
+  with defined_flags(train_vocab.define_flags):
     parser = flags.FLAGS["type"].parser
     assert isinstance(parser, flags.EnumParser)
     assert list(parser.enum_values) == list(catalog.VOCABULARY_FILES)

@@ -71,7 +71,7 @@ def test_an_unfinished_preparation_is_refused(tmp_path: Path) -> None:
   message = rf"an unfinished run that another version .* started: remove {output}\S*, or choose another directory"
   words = argv_of("preparation", LEFT / "data", output)[2:]
   refused = pytest.raises(UserError, match=message)
-  with defined_flags(create_pretraining_data._define_flags), parsed_flags(*words), refused:
+  with defined_flags(create_pretraining_data.define_flags), parsed_flags(*words), refused:
     create_pretraining_data.main()
   assert {path.name for path in output.rglob("*")} == names
 

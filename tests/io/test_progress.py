@@ -9,7 +9,7 @@ import time
 import pytest
 
 import albert
-from albert.errors import UserError
+from albert.errors import UserError, python_messages
 from albert.io import progress as progress_module
 from albert.io.progress import Progress, elapsed_time, log
 
@@ -77,8 +77,18 @@ def test_the_verbosity_chooses_the_lines(
   assert capsys.readouterr().err.splitlines() == shown
 
 
+def test_lines_and_errors_name_arguments_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+  with python_messages({}):
+    log("warning: give --scale=false in a new --output_dir")
+  with pytest.raises(UserError, match=r"^model=x: leave the argument out$"), python_messages({"config_file": "model"}):
+    raise UserError("--config_file=x: leave the flag out")
+  log("give --scale=false")
+  expected = ["warning: give scale=False in a new output_dir", "give --scale=false"]
+  assert capsys.readouterr().err.splitlines() == expected
+
+
 def test_an_unknown_verbosity_is_refused() -> None:
-  with pytest.raises(UserError, match="verbosity is 'loud': give 'quiet', 'normal', 'verbose'"):
+  with pytest.raises(UserError, match="verbosity is 'loud': give 'quiet', 'normal' or 'verbose'"):
     albert.set_verbosity("loud")
 
 

@@ -53,6 +53,18 @@ def answer_batches(file: bytes | Any, batch_size: int, model: Any = None) -> Ite
   return requests.answer_batches(answering, parser, file, batch_size=batch_size)
 
 
+class MaskModel(LengthModel):
+  """Answers with the number of [MASK]."""
+
+  def answer(self, requests: list[PredictRequest]) -> list[dict[str, Any]]:
+    return [{"num_masks": request.texts["text"].count(b"[MASK]")} for request in requests]
+
+
+def test_texts_without_a_mask_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+  assert answer_lines(b"a\nb [MASK]\nc\n", MaskModel(), 3) == [{"num_masks": number} for number in (0, 1, 0)]
+  assert capsys.readouterr().err.startswith("warning: 2 texts of 3 without [MASK]: ")
+
+
 def answer_lines(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
   return [row for batch in answer_batches(content, batch_size, model) for row in batch]
 

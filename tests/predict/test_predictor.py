@@ -62,6 +62,14 @@ def test_data_that_cannot_be_answered_is_refused(predictor: albert.Predictor, da
     predictor(data)
 
 
+@pytest.mark.parametrize(
+  ("model", "batch_size", "message"), [("", 1, "^model is missing"), ("x", 0, "^batch_size is 0")]
+)
+def test_arguments_of_no_use_are_refused(model: str, batch_size: int, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    albert.Predictor(model, batch_size=batch_size)
+
+
 def test_an_export_gives_the_answers_of_its_run(classifier: Run, predictor: albert.Predictor, tmp_path: Path) -> None:
   texts = english_like_texts(3)
   directory = export_model(classifier.directory, str(tmp_path), name="export")

@@ -27,6 +27,16 @@ def test_draw_curves_writes_a_png(tmp_path: Path):
   assert Path(path).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_single_evaluation_is_drawn_only_beside_another_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+  line = '{"step": 1, "loss": 1.5, "perplexity": 4, "accuracy": 0.5, "majority_accuracy": 0.4}\n'
+  (tmp_path / "eval_metrics.jsonl").write_text(line)
+  drawn: list[str] = []
+  monkeypatch.setattr(figures, "draw_panels", lambda panels, ends: drawn.extend(panels) or figures.new_figure(1, 1))
+  figures.draw_curves(str(tmp_path))
+  assert drawn == ["loss", "accuracy"]
+
+
 def test_curves_are_outdated_if_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
   assert not figures.are_outdated(str(tmp_path))  # nothing to draw
   assert figures.draw_curves(str(tmp_path)) is None

@@ -495,3 +495,11 @@ def test_public_tasks_reading_and_tokenizing_need_no_tensorflow():
     "[getattr(t, name) for name in dir(t)]; sys.exit('tensorflow' in sys.modules)"  # a public name is imported late
   )
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_vocabulary_that_cannot_be_exported_is_reported_once_at_the_start(tmp_path, spm_file, save_model, capsys):
+  for vocabulary, num_warnings in ((save_model([("▁", -1.0), (",", -2.0)]), 0), (spm_file, 1)):
+    task = toy_task(tmp_path, vocabulary)
+    task.check_inputs(train=True, evaluate=False, predict=False)
+    task.data.read(train=True, evaluate=False, predict=False)
+    assert capsys.readouterr().err.count('"," is not a piece of this vocabulary') == num_warnings

@@ -225,6 +225,8 @@ def test_a_batch_of_texts_with_masks_holds_the_ids_of_each_text(tokenizer: Token
   assert masked_batch(tokenizer, [])["input_ids"].shape == (0, 0)
 
 
-def test_a_single_text_with_masks_is_refused(spm_model: str) -> None:
-  with pytest.raises(UserError, match=r"texts is the single text 'a \[MASK\]': give a list of texts"):
-    masked_batch(Tokenizer(spm_model), "a [MASK]")
+def test_a_string_is_one_text(spm_model: str) -> None:
+  tokenizer = Tokenizer(spm_model)
+  for batches in ((masked_batch(tokenizer, text) for text in ("a [MASK]", ["a [MASK]"])), map(tokenizer, ("a", ["a"]))):
+    of_string, of_list = (batch["input_ids"].tolist() for batch in batches)
+    assert of_string == of_list

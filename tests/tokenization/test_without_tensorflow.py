@@ -48,7 +48,7 @@ batch = tokenizer(["The captain sold the garden.", ""], ["in 1999, x", "y"], max
 masked = albert.masked_batch(tokenizer, ["the [MASK] sold the garden"])
 windows = albert.question_windows(tokenizer, "Who?", "the captain sold " * 9, max_length=12, doc_stride=3)
 try:
-  tokenizer("a")
+  tokenizer([1])
 except albert.UserError as error:
   message = str(error)
 run_tokenizer = albert.Tokenizer.from_pretrained({str(run)!r})
@@ -66,7 +66,7 @@ print(json.dumps([batch["input_ids"].tolist(), masked["input_ids"].shape, len(wi
   assert ids == batch["input_ids"].tolist()
   assert masked_shape[0] == 1
   assert num_windows > 1
-  assert message == "texts is the single text 'a': give a list of texts"
+  assert message == "texts[0] is 1, of type int: give texts only"
   assert settings == [False, True, False]
 
 

@@ -18,22 +18,12 @@ TASKS_OF_SCRIPTS = {"run_pretraining.py": "pretraining", "run_classifier.py": "c
          "run_race.py": "race"}  # fmt: skip
 
 
-# Command of the form `python -m MODULE` -> the function of the module that defines its flags.
-FLAG_FUNCTIONS_OF_MODULES = {
-  "albert.convert": "define_flags",
-  "albert.embed": "define_flags",
-  "albert.ensemble": "define_flags",
-  "albert.experiments": "define_flags",
-  "albert.export": "define_flags",
-  "albert.leaderboard": "define_flags",
-  "albert.predict": "define_flags",
-  "albert.report": "define_flags",
-  "data_prep.create_pretraining_data": "_define_flags",
-  "data_prep.question_texts": "_define_flags",
-  "data_prep.sample_corpus": "_define_flags",
-  "data_prep.split_text": "_define_flags",
-  "data_prep.train_vocab": "_define_flags",
-}
+# The modules of commands of the form `python -m MODULE`.
+MODULES = (
+  *(f"albert.{name}" for name in ("convert", "embed", "ensemble", "experiments", "export", "leaderboard")),
+  *("albert.predict", "albert.report", "data_prep.create_pretraining_data", "data_prep.question_texts"),
+  *("data_prep.sample_corpus", "data_prep.split_text", "data_prep.train_vocab"),
+)
 
 
 # Flags that accept integers of more than 32 bits.
@@ -75,10 +65,10 @@ def commands() -> list[Command]:
     Command((script,), _defined_flags(lambda task=task: define_flags(task)))
     for script, task in TASKS_OF_SCRIPTS.items()
   ]
-  for module_name, function_name in FLAG_FUNCTIONS_OF_MODULES.items():
+  for module_name in MODULES:
     is_package = module_name.startswith("albert.") and module_name not in ("albert.ensemble", "albert.leaderboard")
     module = importlib.import_module(f"{module_name}.__main__" if is_package else module_name)
-    all_commands.append(Command(("-m", module_name), _defined_flags(getattr(module, function_name))))
+    all_commands.append(Command(("-m", module_name), _defined_flags(module.define_flags)))
   return all_commands
 
 

@@ -68,8 +68,8 @@ def train(*arguments: Any, **options: Any) -> dict[str, float]:
   return estimator.evaluate()
 
 
-def warnings_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
-  return [line for line in capsys.readouterr().err.splitlines() if "more than guessing" in line]
+def warnings_of(printed: str) -> list[str]:
+  return [line for line in printed.splitlines() if "more than guessing" in line]
 
 
 @pytest.mark.usefixtures("eager_steps")
@@ -78,8 +78,10 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
 ) -> None:
   metrics = train(spm_model, tmp_path / "run", learning_rate=1e-9)
   assert metrics["guessing_loss"] == pytest.approx(0.6931, abs=1e-4)
-  (line,) = warnings_of(capsys)
+  (line,) = warnings_of(capsys.readouterr().err)
   assert "that of guessing 0.6931" in line
+  assert "seed=2 or another seed" in line
+  assert "--" not in line
   assert find_failure(str(tmp_path / "run"), metrics)
 
 
@@ -89,7 +91,10 @@ def test_several_runs_that_cannot_learn_are_reported_once(
 ) -> None:
   estimator = make_estimator(spm_model, tmp_path / "runs", learning_rate=1e-9)
   run_seeds(estimator.task, dataclasses.replace(estimator.config, num_runs=2))
-  (line,) = warnings_of(capsys)
+  printed = capsys.readouterr()
+  assert {"loss", "accuracy"} <= {line.partition(": median")[0] for line in printed.out.splitlines()}
+  assert "majority_accuracy" not in printed.out  # the same in all runs
+  (line,) = warnings_of(printed.err)
   assert "give --num_train_steps=200 (it had 12 steps; at least 200 are usual for 64 examples); if that" in line
 
 
@@ -108,6 +113,7 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
   ("config", "step", "num_examples", "remedies"),
   [
     (settings({"num_train_epochs": 1}), 10, 100, ["num_train_epochs=20 (it had 10 steps; at", "num_runs=5, which"]),
+    (settings({"num_train_epochs": 1}), 1, 2, ["num_train_steps=200 (it had 1 step; at", "num_runs=5, which"]),
     (settings({"num_train_steps": 300}), 300, 5000, ["num_train_steps=1500 (it", "num_runs=5, which"]),
     (settings({}), 300, 100, ["num_runs=5, which"]),
     (settings({}, learning_rate=1e-3), 300, 100, ["learning_rate=2e-05 (it had 0.001; 1e-05 to 5e-05", "num_runs=5"]),
@@ -119,7 +125,7 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
       pretraining(1.76e-3, scale_learning_rate=True),
       2000,
       90_000,
-      ["learning_rate=0.003 --noscale_learning_rate (it had 0.000156; ", "num_runs=5"],
+      ["learning_rate=0.003 --scale_learning_rate=false (it had 0.000156; ", "num_runs=5"],
     ),
   ],
 )
@@ -177,6 +183,7 @@ def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsy
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, True),
     ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
+    ({}, {"loss": 1.4, "guessing_loss": 1.386, "accuracy": 1.0, "guessing_accuracy": 0.25}, False),  # RACE
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.07, "masked_lm_baseline_accuracy": 0.06}, True),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.15, "masked_lm_baseline_accuracy": 0.06}, False),

@@ -166,7 +166,7 @@ class TextData(FinetuningData):
       UserError: the task does not have this split, a flag is missing, or there is no such file.
     """
     config, spec = self.config, self.spec
-    if split == DEV and self.is_divided(DEV):
+    if split == DEV and self.is_divided(DEV) and (config.train_file or TRAIN in self._memory):
       return self.sources(TRAIN)
     if split not in self.formats:  # only the diagnostic set AX lacks splits
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
@@ -190,7 +190,8 @@ class TextData(FinetuningData):
         raise UserError(f"--{flag}={path}: no such file")
       return [path]
     if spec.name == CUSTOM:
-      advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if split == DEV else ""
+      can_hold_out = split == DEV and not config.eval_share
+      advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if can_hold_out else ""
       raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")

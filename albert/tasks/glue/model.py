@@ -68,6 +68,7 @@ class TextTask(Task):
     self.spec = spec = data.spec
     self.formulation = _make_formulation(data)
     self.runs_flag = "folds" if self.config.folds and not self.config.fold else "num_runs"
+    self._output_scale: tf.Variable | None = None  # of a custom regression's model
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
     featurizer, settings = features.TextFeaturizer(*tokenizer), {}
@@ -123,7 +124,8 @@ class TextTask(Task):
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
     if self.spec.is_regression and self.spec.name == CUSTOM:  # GLUE's STS-B is trained as in the original
       # Keras must not see this variable: it would save it, but a ClassifierModel, which lacks it, could not load it.
-      object.__setattr__(model, OUTPUT_SCALE, tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE))
+      self._output_scale = tf.Variable([1.0, 0.0], trainable=False, name=OUTPUT_SCALE)
+      object.__setattr__(model, OUTPUT_SCALE, self._output_scale)
     return model
 
   def saved_variables(self, model: keras.Model) -> dict[str, tf.Variable]:
@@ -165,10 +167,11 @@ class TextTask(Task):
     return self.formulation.forward(logits, batch, training=training)
 
   def guessing_loss(self) -> float | None:
-    """Returns the entropy of the training labels, with their weights, or the variance of the standardized numbers."""
+    """Returns the entropy of the training labels, with their weights, or the variance of the numbers of a regression,
+    standardized as in the model that was built last: one of an earlier version of albert is not."""
     labels = self.data.rows(TRAIN).labels
-    if self.spec.is_regression and self.spec.name == CUSTOM:
-      labels = labels / label_scale(labels)[0]
+    if self._output_scale is not None:
+      labels = labels / self._output_scale.numpy()[0]
     weights = self.data.class_weights() if self.config.class_weights else np.ones(len(self.spec.labels))
     return guessing_loss(labels, weights, self.config.label_smoothing)
 

@@ -164,10 +164,7 @@ SPECS: dict[str, TaskSpec] = {
     ),
     _make_spec("SST-2", _BINARY_LABELS, FileFormat("train.tsv", ("sentence",), "label")),
     _make_spec(
-      "MRPC",
-      _BINARY_LABELS,
-      FileFormat("train.tsv", ("#1 String", "#2 String"), "Quality"),
-      metrics=("accuracy", "f1"),
+      "MRPC", _BINARY_LABELS, FileFormat("train.tsv", ("#1 String", "#2 String"), "Quality"), metrics=("accuracy", "f1")
     ),
     _make_spec(
       "STS-B",

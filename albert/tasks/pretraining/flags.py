@@ -23,10 +23,10 @@ class PretrainingConfig(Config):
   help_group: ClassVar[str] = DATA
 
   input_file: str = option(
-    "", "TFRecord files to train on: paths or glob patterns, separated by commas", affects_training=False
+    "", "TFRecord files to train on: paths, directories or globs, separated by commas", affects_training=False
   )
   eval_input_file: str = option(
-    "", "TFRecord files to evaluate on: paths or glob patterns, separated by commas", affects_training=False
+    "", "TFRecord files to evaluate on: paths, directories or globs, separated by commas", affects_training=False
   )
   max_seq_length: int = option(
     0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0

@@ -70,6 +70,8 @@ class RaceData(FinetuningData):
   def find(self, split: str) -> Sequence[DataSource]:
     """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
     flag, paths = f"--{FILE_FIELDS[split]}", getattr(self.config, FILE_FIELDS[split])
+    if paths.endswith((".csv", ".tsv")):
+      raise UserError(f"{flag}={paths}: a table: give JSON lines of questions, or a folder such as RACE/train")
     if paths:
       return find_passages(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
     if not self.config.data_dir:

@@ -15,6 +15,8 @@ from albert.convert.convert_checkpoint import convert
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
+from albert.runs.logs import format_evaluation
+from albert.weights.names import OUTPUT_SCALE
 from tests.synthetic import TINY_MODEL
 
 
@@ -45,6 +47,21 @@ def test_a_regression_learns_numbers_of_any_size_and_predicts_them_in_their_unit
   assert metrics["rmse"] < 6000  # the deviation of the prices is 58,737
   assert metrics["loss"] == pytest.approx((metrics["rmse"] / 58_737) ** 2, rel=1e-3)
   assert metrics["guessing_loss"] == pytest.approx(1)
+  assert f", rmse {metrics['rmse']:.4g}" in format_evaluation(metrics, "pearson", "loss")
+
+
+def test_the_loss_of_guessing_is_that_of_the_numbers_as_the_model_learns_them(
+  priced: tuple[Estimator, list[str]],
+) -> None:
+  task = priced[0].task
+  scale = task.saved_variables(priced[0].model)[OUTPUT_SCALE]
+  standardized = scale.numpy()
+  assert task.guessing_loss() == pytest.approx(1)
+  try:
+    scale.assign([1.0, 0.0])  # a run of a version that did not standardize them
+    assert task.guessing_loss() == pytest.approx(58_737**2, rel=1e-4)
+  finally:
+    scale.assign(standardized)
 
 
 @pytest.mark.parametrize("form", ["run", "huggingface", "export"])
