@@ -86,7 +86,13 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
     index_of, replacements = self._tables
     code_points = replacements(code_points, index_of(code_points.flat_values))
-    return graph.lower(code_points) if self.config.do_lower_case else code_points
+    if self.config.do_lower_case:
+      code_points = graph.lower(code_points)
+    if whole_tokens := self.sentence_piece.whole_tokens:
+      texts = tf.strings.unicode_encode(code_points, "UTF-8")
+      texts = tf.strings.regex_replace(texts, whole_tokens, r" \0 ")
+      code_points = tf.strings.unicode_decode(texts, "UTF-8")
+    return code_points
 
   def _split_words(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits normalized texts, int32 [B, (characters)], into words that are encoded alone, string [B, (words)]:
