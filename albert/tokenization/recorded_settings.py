@@ -173,20 +173,20 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
         is_map = token_file.endswith(_TOKEN_FILES[0])
         _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
     huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
+    config = files.read_json(run_config, remedy=_REMEDY) if files.exists(run_config) else {}
+    if "data" in config:  # Hugging Face's config.json has none
+      values = config["data"]
+      if not isinstance(values, dict):
+        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
+      if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
+        return run_config, {}  # earlier versions wrote this default also for shards of cased text
+      return run_config, values
     if files.exists(huggingface_config):
       with files.open_file(huggingface_config) as file:
         data = file.read().replace(_NO_MAX_LENGTH, b"null")
       values = decode_object(huggingface_config, data, _REMEDY)
       _check_huggingface(huggingface_config, values, vocabulary)
       return huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary)
-    if files.exists(run_config):
-      config = files.read_json(run_config, remedy=_REMEDY)
-      values = config.get("data", {})  # Hugging Face's config.json has no "data"
-      if not isinstance(values, dict):
-        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
-      if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
-        return run_config, {}  # earlier versions wrote this default also for shards of cased text
-      return run_config, values
   return "", {}
 
 

@@ -229,7 +229,7 @@ class SentencePieceVocabulary(Vocabulary):
     origins = _origins(text, self.config)
     if self.whole_tokens and (spans := [found.span() for found in re.finditer(self.whole_tokens, normalized)]):
       # A space belongs to the first or the last character of its token.
-      origins = np.insert(origins, np.ravel(spans), origins[np.array(spans) - [0, 1]].ravel())
+      origins = np.insert(origins, [*itertools.chain(*spans)], origins[np.array(spans) - [0, 1]].ravel())
       normalized = self.normalize(text)
     assert len(origins) == len(normalized), "a character of the normalized text has no origin"
     parts = self.split_into_parts(normalized)

@@ -85,9 +85,9 @@ def _convert_wordpiece(values: Mapping[str, Any], check: _Check) -> TokenizerFil
   check(names == ["BertNormalizer"], "normalizer", names)
   normalizer, model = steps[0], values["model"]
   check(normalizer.get("clean_text") is True, "normalizer.clean_text", normalizer.get("clean_text"))
-  switches = [normalizer.get(key) for key in ("lowercase", "handle_chinese_chars", "strip_accents")]
-  lowers, split_han, strips = switches
-  check({*map(type, switches[:2])} == {bool} and strips in (None, True, False), "normalizer", normalizer)
+  lowers, split_han, strips = (normalizer.get(key) for key in ("lowercase", "handle_chinese_chars", "strip_accents"))
+  strips = lowers if strips is None else strips
+  check({*map(type, (lowers, split_han, strips))} == {bool}, "normalizer", normalizer)
   splitter = (values.get("pre_tokenizer") or {}).get("type")
   check(splitter == "BertPreTokenizer", "pre_tokenizer", splitter)
   for key, expected in {"continuing_subword_prefix": "##", "unk_token": "[UNK]"}.items():
@@ -100,8 +100,7 @@ def _convert_wordpiece(values: Mapping[str, Any], check: _Check) -> TokenizerFil
     check(is_known, "an added token", token["content"])
   max_chars = model.get("max_input_chars_per_word")
   check(isinstance(max_chars, int) and max_chars > 0, "model.max_input_chars_per_word", max_chars)
-  strips = lowers if strips is None else strips
-  settings = {"do_lower_case": lowers} | ({"keep_accents": not strips} if lowers or strips else {})
+  settings: dict[str, Any] = {"do_lower_case": lowers} | ({"keep_accents": not strips} if lowers or strips else {})
   rules = {"split_han": split_han, "max_chars": max_chars, "strip_accents": strips}
   return TokenizerFile(settings, "\n".join(pieces).encode(), rules, {})
 

@@ -142,10 +142,10 @@ def test_settings_of_bert_tokenizer_are_followed_and_copied(
   (tmp_path / "run").mkdir()
   for name, content in read_vocabulary_files(path).items():
     (tmp_path / "run" / name).write_bytes(content)
-  # What the manifest of shards and the config.json of a run say; do_lower_case and keep_accents are flags.
-  switches = tokenizer.config.switches()
+  switches = tokenizer.config.switches() | {"convert_quotes": True}
   (tmp_path / "run/config.json").write_text(json.dumps({"task": "classifier", "data": switches}))
   copy = Tokenizer.from_pretrained(tmp_path / "run")
+  assert copy.config.convert_quotes
   assert (copy.sha256, pieces_of(copy, "A É na naïve 一二")) == (tokenizer.sha256, expected)
 
 
