@@ -21,6 +21,7 @@ from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer_json import read_tokenizer
 from albert.tokenization.vocabulary import (
   NAMES,
+  NO_VOCABULARY,
   SETTINGS_FILE,
   SPECIAL_NAMES,
   TokenizerConfig,
@@ -28,7 +29,6 @@ from albert.tokenization.vocabulary import (
   json_model_type,
   kind_of,
   run_directories,
-  vocabulary_advice,
   vocabulary_in,
   word_rules,
 )
@@ -105,8 +105,8 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  advice = f"{vocabulary_advice(directories[0])}, or give the path of the vocabulary itself"
-  raise UserError(f"{path}: {files.hub_remedy(path) or advice}")
+  remedy = files.hub_remedy(path) or f"{NO_VOCABULARY}, or give the path of the vocabulary itself"
+  raise UserError(f"{path}: {remedy}")
 
 
 def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:

@@ -328,8 +328,9 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
   Raises:
     UserError: words cannot be found in text that is encoded with these options.
   """
-  specs = {field.number: list(decode_fields(field.value)) for field in decode_fields(model) if field.number in (2, 3)}
-  trainer, normalizer = ({option.number: option.value for option in specs.get(number, ())} for number in (2, 3))
+  messages = [(field.number, _fields_by_number(field.value)) for field in decode_fields(model) if field.number <= 3]
+  specs = dict(messages)
+  trainer, normalizer = specs.get(_TRAINER_SPEC, {}), specs.get(3, {})
   hide_words = {
     "--treat_whitespace_as_suffix=true": trainer.get(24, b"\0") != b"\0",  # ▁ is the end of a word, not its start
     "--escape_whitespaces=false": normalizer.get(5) == b"\0",  # the pieces have no ▁ for a space
@@ -342,8 +343,8 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
         "with data_prep/train_vocab.py"
       )
   add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
-  symbols = [option.value.decode() for option in specs.get(2, ()) if option.number == 31]
-  return symbols, add_dummy_prefix and remove_extra_whitespaces
+  user_defined = (fields for _, fields in messages if fields.get(_PIECE_TYPE) == bytes([_USER_DEFINED]))
+  return [fields[_PIECE_TEXT].decode() for fields in user_defined], add_dummy_prefix and remove_extra_whitespaces
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

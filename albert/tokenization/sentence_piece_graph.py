@@ -203,9 +203,13 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     counts = np.where(vocabulary.character_bytes < 0, lengths, 1)
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
-    splits = vocabulary.comma_rule.splits.values()
-    self._comma_lengths = graph.Replacements([counts[ids].tolist() for ids in splits])
-    advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
+    splits = [vocabulary.comma_rule.split(vocabulary.pieces[i]) for i in vocabulary.comma_rule.splits]
+    sizes = [[len(surface) - surface.count(WORD_START) for surface in surfaces] for _, surfaces in splits]
+    num_bytes = [vocabulary.character_bytes[ids] for ids, _ in splits]
+    self._comma_lengths = graph.Replacements(
+      [np.where(of_bytes < 0, size, 1).tolist() for of_bytes, size in zip(num_bytes, sizes, strict=True)]
+    )
+    advances = list(map(lengths_with_bytes, num_bytes, sizes))
     self._comma_starts = graph.Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> graph.RaggedTokensWithOffsets:

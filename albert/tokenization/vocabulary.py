@@ -27,6 +27,8 @@ SETTINGS_FILE = "tokenizer_config.json"  # of Hugging Face, see `recorded_settin
 # 30k-clean.model and vocab_chinese.txt are the names in Google's archives of pretrained models. Hugging Face's models
 # may have a tokenizer.json beside another vocabulary.
 NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt", _BPE_PIECES, _TOKENIZER)
+# What a directory of weights without a vocabulary lacks, the end of an error message.
+NO_VOCABULARY = f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
 
 WORD_START = "▁"  # U+2581: how SentencePiece writes a space
 # First and last code points of scripts that put no spaces between words. A piece of these scripts counts as a word.
@@ -433,17 +435,4 @@ def find_vocabulary(directory: str) -> str | None:
 
 def vocabulary_in(directory: str) -> str | None:
   """Returns the path of the vocabulary in a directory; None if it has none. See find_vocabulary."""
-  for path in (files.join(directory, name) for name in NAMES):
-    if files.exists(path):
-      if not path.endswith(_TOKENIZER):
-        return path
-      # Hugging Face writes a tokenizer.json without merges for models of other kinds.
-      with files.open_file(path) as file:
-        if b'"merges"' in file.read() or json_model_type(path):
-          return path
-  return None
-
-
-def vocabulary_advice(directory: str) -> str:
-  """Returns what a directory of weights without a vocabulary lacks and how to make it, the end of an error message."""
-  return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
+  return next(filter(files.exists, (files.join(directory, name) for name in NAMES)), None)
