@@ -177,10 +177,11 @@ def _encode_model(
     return encode_varint(field << 3) + encode_varint(value)
 
   words = {i: WORD_START + token for token, i in whole_tokens.items()}
+  is_word = frozenset(words.values()).__contains__
   fields = []
   for i, original in enumerate(pieces):
     piece, score = words.get(i, original), _WHOLE_SCORE if i in words else scores[original]
-    if i not in words and piece in words.values():
+    if i not in words and is_word(piece):
       piece += WORD_START
     piece_type = _UNKNOWN if i == unk_id else _UNUSED if WORD_START in piece[1:] else _NORMAL
     text = encode_bytes_field(1, piece.encode("utf-8"))
