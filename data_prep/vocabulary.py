@@ -241,8 +241,8 @@ def train_wordpiece(
     The pieces in order of their ids; fewer than vocab_size if no pair of pieces occurs twice.
   """
   tokenizers = _import_tokenizers("wordpiece")
-  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-  counts = Counter(word for line in lines for word in wordpiece.split_words(line, **switches))
+  rules = wordpiece.WordRules(do_lower_case, do_lower_case and not keep_accents)
+  counts = Counter(word for line in lines for word in wordpiece.split_words(line, rules))
   if not counts:
     raise UserError(_NO_TEXT)
   initial, inner = _alphabets(counts, character_coverage, required_chars)

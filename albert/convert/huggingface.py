@@ -28,7 +28,7 @@ from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokeniz
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
-from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS, WordPieceVocabulary
+from albert.tokenization.wordpiece import CONTINUES_WORD, WordPieceVocabulary
 from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE
 
@@ -349,14 +349,13 @@ def _bpe(pieces: list[str], merges: list[list[str]], unk_id: int) -> dict[str, A
 
 def _wordpiece_stages(vocabulary: WordPieceVocabulary) -> dict[str, Any]:
   """Returns the stages of a WordPiece vocabulary: the rules of the original BERT."""
-  config = vocabulary.config
-  strips_accents = config.do_lower_case and not config.keep_accents
-  normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True} | {
-    "strip_accents": strips_accents,
-    "lowercase": config.do_lower_case,
+  rules = vocabulary.rules
+  normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": rules.split_han} | {
+    "strip_accents": rules.strip_accents,
+    "lowercase": rules.do_lower_case,
   }
   return {
-    "normalizer": _sequence("normalizers", [*_quotes(config.convert_quotes), normalizer]),
+    "normalizer": _sequence("normalizers", [*_quotes(vocabulary.config.convert_quotes), normalizer]),
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": _template(vocabulary),
     "decoder": {"type": "WordPiece", "prefix": CONTINUES_WORD, "cleanup": False},
@@ -364,7 +363,7 @@ def _wordpiece_stages(vocabulary: WordPieceVocabulary) -> dict[str, Any]:
       "type": "WordPiece",
       "unk_token": vocabulary.pieces[vocabulary.special_ids.unk],
       "continuing_subword_prefix": CONTINUES_WORD,
-      "max_input_chars_per_word": MAX_WORD_CHARS,
+      "max_input_chars_per_word": rules.max_chars,
       "vocab": {piece: i for i, piece in enumerate(vocabulary.pieces)},
     },
   }

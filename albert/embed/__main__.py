@@ -24,7 +24,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress, log
 from albert.io.text import counted
-from albert.tokenization.vocabulary import vocabulary_advice
+from albert.tokenization.vocabulary import NO_VOCABULARY
 from albert.weights.files import CONFIG_NAMES, find_weights
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def main() -> None:
   if config is None:
     raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(CONFIG_NAMES)} beside it: put it there")
   if weights.vocabulary is None:
-    raise UserError(f"--checkpoint={values.checkpoint}: {vocabulary_advice(weights.directory)}")
+    raise UserError(f"--checkpoint={values.checkpoint}: {NO_VOCABULARY}")
   if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"

@@ -23,7 +23,7 @@ from albert.tasks.glue.flags import format_labels
 from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
-from albert.tokenization.vocabulary import TokenizerConfig, run_directories, vocabulary_advice
+from albert.tokenization.vocabulary import NO_VOCABULARY, TokenizerConfig, run_directories
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
 from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads
 
@@ -122,8 +122,7 @@ def find_checkpoint(
   config = load_model_config(weights.require_config_file(albert_config_file))
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
-    advice = vocabulary_advice(weights.directory)
-    remedy = f"{advice}, or give it with --spm_model_file" if flag == FLAG else advice
+    remedy = f"{NO_VOCABULARY}, or give it with --spm_model_file" if flag == FLAG else NO_VOCABULARY
     raise UserError(f"{flag}={weights.path}: {remedy}")
   return FoundCheckpoint(weights, config, vocabulary)
 

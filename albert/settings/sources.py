@@ -22,7 +22,7 @@ from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
-from albert.tokenization.vocabulary import NAMES, vocabulary_advice, vocabulary_in, vocabulary_sha256
+from albert.tokenization.vocabulary import NAMES, NO_VOCABULARY, vocabulary_in, vocabulary_sha256
 from albert.weights.files import WeightLocation
 
 _SEED_DIRECTORY = re.compile(r"run-(\d+)$")
@@ -423,8 +423,7 @@ class Settings:
       is_finetuning = issubclass(self._data_class, FinetuningConfig)
       vocabulary = configured or (is_finetuning and ((weights and weights.vocabulary) or in_output_dir)) or ""
       if is_finetuning and weights and not vocabulary:
-        advice = vocabulary_advice(weights.directory)
-        raise UserError(f"--spm_model_file is missing, and {weights.flag}={weights.path} {advice}")
+        raise UserError(f"--spm_model_file is missing, and {weights.flag}={weights.path} {NO_VOCABULARY}")
       return vocabulary
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured

@@ -17,20 +17,23 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import decode_object
 from albert.io.text import format_value
-from albert.tokenization.unigram_json import read_unigram
+from albert.tokenization.normalization import normalize_text
+from albert.tokenization.tokenizer_json import read_tokenizer
 from albert.tokenization.vocabulary import (
   NAMES,
+  NO_VOCABULARY,
+  SETTINGS_FILE,
   SPECIAL_NAMES,
   TokenizerConfig,
   find_vocabulary,
-  is_unigram_json,
+  json_model_type,
   kind_of,
   run_directories,
-  vocabulary_advice,
   vocabulary_in,
+  word_rules,
 )
 
-FILE_NAME = "tokenizer_config.json"
+FILE_NAME = SETTINGS_FILE
 _RUN_CONFIG = "config.json"
 # Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
 _TOKEN_FILES = ("special_tokens_map.json", "added_tokens.json")
@@ -57,8 +60,8 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
   "wordpiece": {
     "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
     "do_basic_tokenize": (True,),
-    "tokenize_chinese_chars": (True,),
-    "strip_accents": (True, False),  # see _huggingface_settings
+    "tokenize_chinese_chars": (True, False),  # see _huggingface_settings
+    "strip_accents": (True, False),
     "never_split": ([],),
   },
   "byte_level_bpe": {
@@ -102,8 +105,8 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  advice = f"{vocabulary_advice(directories[0])}, or give the path of the vocabulary itself"
-  raise UserError(f"{path}: {files.hub_remedy(path) or advice}")
+  remedy = files.hub_remedy(path) or f"{NO_VOCABULARY}, or give the path of the vocabulary itself"
+  raise UserError(f"{path}: {remedy}")
 
 
 def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:
@@ -126,8 +129,8 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
   records = [_read_record(directory, vocabulary) for directory in dict.fromkeys([_directory(vocabulary), *directories])]
-  if is_unigram_json(vocabulary):
-    records[:0] = [(vocabulary, read_unigram(vocabulary, _read(vocabulary)).settings)]
+  if json_model_type(vocabulary):
+    records[:0] = [(vocabulary, read_tokenizer(vocabulary, _read(vocabulary)).settings)]
   for file, recorded in records:
     for name in SETTINGS:
       value = recorded.get(name)
@@ -170,20 +173,20 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
         is_map = token_file.endswith(_TOKEN_FILES[0])
         _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
     huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
+    config = files.read_json(run_config, remedy=_REMEDY) if files.exists(run_config) else {}
+    if "data" in config:  # Hugging Face's config.json has none
+      values = config["data"]
+      if not isinstance(values, dict):
+        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
+      if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
+        return run_config, {}  # earlier versions wrote this default also for shards of cased text
+      return run_config, values
     if files.exists(huggingface_config):
       with files.open_file(huggingface_config) as file:
         data = file.read().replace(_NO_MAX_LENGTH, b"null")
       values = decode_object(huggingface_config, data, _REMEDY)
       _check_huggingface(huggingface_config, values, vocabulary)
       return huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary)
-    if files.exists(run_config):
-      config = files.read_json(run_config, remedy=_REMEDY)
-      values = config.get("data", {})  # Hugging Face's config.json has no "data"
-      if not isinstance(values, dict):
-        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
-      if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
-        return run_config, {}  # earlier versions wrote this default also for shards of cased text
-      return run_config, values
   return "", {}
 
 
@@ -217,23 +220,32 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
   """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
   if kind_of(vocabulary) == "byte_level_bpe":
     return {}  # its text is never changed
-  if is_unigram_json(vocabulary):
+  if kind_of(vocabulary) == "sentencepiece":
+    if not json_model_type(vocabulary):
+      return values
     _check_normalizer(file, values, vocabulary)
     return {}  # tokenizer.json has the settings
-  if kind_of(vocabulary) == "sentencepiece":
-    return values
   strips, lowers = values.get("strip_accents"), values.get("do_lower_case") is not False
-  if strips and not lowers:
-    raise UserError(
-      f"{file}: strip_accents is true and do_lower_case is false: this project strips accents only from lower-cased "
-      "text: take another vocabulary"
-    )
-  return {**values, "keep_accents": None if strips is None or not lowers else not strips}
+  for key, value in _bert_settings(vocabulary, lowers).items():
+    if values.get(key) not in (None, value):
+      raise UserError(
+        f"{file}: {key} is {format_value(values[key])}, but {vocabulary} is used with {format_value(value)}: put this "
+        "file beside the vocab.txt, or correct the wrong file"
+      )
+  return {**values, "keep_accents": None if strips is None or not (lowers or strips) else not strips}
+
+
+def _bert_settings(vocabulary: str, do_lower_case: bool) -> dict[str, bool]:
+  """Returns the settings of BertTokenizer that a WordPiece vocabulary itself says, see `wordpiece.WordRules`."""
+  is_json = json_model_type(vocabulary)
+  rules = read_tokenizer(vocabulary, _read(vocabulary)).rules if is_json else word_rules(vocabulary)
+  accents = {} if do_lower_case else {"strip_accents": rules.get("strip_accents", False)}
+  return {"tokenize_chinese_chars": rules.get("split_han", True)} | accents
 
 
 def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
   """Raises UserError if AlbertTokenizer, which makes a normalizer from its own settings, gives other ids."""
-  settings = read_unigram(vocabulary, _read(vocabulary)).settings
+  settings = read_tokenizer(vocabulary, _read(vocabulary)).settings
   for key, step in {"do_lower_case": "Lowercase", "keep_accents": "NFKD"}.items():
     given = values.get(key, key == "do_lower_case")
     if str(values.get("tokenizer_class")).startswith("AlbertTokenizer") and given != settings[key]:
@@ -244,9 +256,12 @@ def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> 
 
 
 def _is_user_defined(token: Any, vocabulary: str) -> bool:
-  """Returns whether a SentencePiece model has a token as a user-defined symbol, which is never cut."""
+  """Returns whether a unigram or SentencePiece vocabulary has a token as a user-defined symbol, which is never cut."""
   if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str):
     return False
+  if json_model_type(vocabulary):
+    file = read_tokenizer(vocabulary, _read(vocabulary))
+    return normalize_text(token, **file.settings) in file.whole_tokens
   text = token.encode("utf-8", errors="replace")
   # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
   piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
@@ -273,8 +288,8 @@ def huggingface_tokenizer_config(config: TokenizerConfig) -> dict[str, Any]:
     return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
   quotes = {"convert_quotes": True} if config.convert_quotes else {}  # not a setting of transformers
   if kind == "wordpiece":
-    strips_accents = config.do_lower_case and not config.keep_accents
-    switches = {"do_lower_case": config.do_lower_case, "strip_accents": strips_accents}
+    switches = {"do_lower_case": config.do_lower_case, "strip_accents": not config.keep_accents}
+    switches |= _bert_settings(config.model_file, config.do_lower_case)
     return {"tokenizer_class": "BertTokenizer", **switches, **quotes}
   switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
   return {"tokenizer_class": "AlbertTokenizer", **switches, "remove_space": True, **quotes}

@@ -39,8 +39,9 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field
+from albert.io.text import format_value
 from albert.tokenization import normalization
-from albert.tokenization.unigram_json import read_unigram
+from albert.tokenization.tokenizer_json import read_tokenizer
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   WORD_START,
@@ -94,6 +95,8 @@ class SentencePieceVocabulary(Vocabulary):
     words_are_independent: whether each word is encoded on its own. False if a piece contains a space between words, or
       the model was trained with --add_dummy_prefix=false or --remove_extra_whitespaces=false; then a text is never
       encoded in parts.
+    whole_tokens: a regular expression for the tokens that stay whole also inside a word, and are then words of their
+      own: the added tokens of a tokenizer.json; "" if there are none.
     comma_rule: the comma rule for these pieces.
     max_part_chars: maximum characters of the parts of a text that are encoded on their own.
 
@@ -108,8 +111,11 @@ class SentencePieceVocabulary(Vocabulary):
     super().__init__(config, contents)
     ((name, model),) = contents.items()
     is_json = name.endswith(".json")
+    whole_tokens: Mapping[str, int] = {}
     if is_json:
-      model = read_unigram(self.file, model).model
+      _, model, _, whole_tokens = read_tokenizer(self.file, model)
+    # Of several tokens that start at a character, the longest one counts.
+    self.whole_tokens = "|".join(map(re.escape, sorted(whole_tokens, key=len, reverse=True)))
     try:
       original = _load_processor(model)
       user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
@@ -131,6 +137,12 @@ class SentencePieceVocabulary(Vocabulary):
         f"{self.file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote; a "
         "WordPiece vocabulary is recognized by a name that ends in .txt"
       ) from error
+    for token, i in whole_tokens.items():
+      if self.processor.encode(token) != [i]:
+        raise UserError(
+          f"{self.file}: the added token {format_value(token)} is changed by the normalizer, so its ids cannot be "
+          "reproduced: put the spiece.model of this vocabulary beside it, which is used instead"
+        )
     ends_of_pieces = [
       piece[1:] for piece, is_special in zip(self.pieces, self.is_special, strict=True) if not is_special
     ]
@@ -188,7 +200,9 @@ class SentencePieceVocabulary(Vocabulary):
     return sizes
 
   def normalize(self, text: str) -> str:
-    return normalization.normalize_text(text, **self.config.switches())
+    """Normalizes a text, and puts a space on each side of a token that stays whole."""
+    normalized = normalization.normalize_text(text, **self.config.switches())
+    return re.sub(self.whole_tokens, r" \g<0> ", normalized) if self.whole_tokens else normalized
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     parts_of_texts: Iterable[list[str]] = (self.split_into_parts(self.normalize(text)) for text in texts)
@@ -214,8 +228,12 @@ class SentencePieceVocabulary(Vocabulary):
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Each of the pieces of a character's bytes has the range of the character."""
-    normalized = self.normalize(text)
+    normalized = normalization.normalize_text(text, **self.config.switches())
     origins = _origins(text, self.config)
+    if self.whole_tokens and (spans := [found.span() for found in re.finditer(self.whole_tokens, normalized)]):
+      # A space belongs to the first or the last character of its token.
+      origins = np.insert(origins, [*itertools.chain(*spans)], origins[np.array(spans) - [0, 1]].ravel())
+      normalized = self.normalize(text)
     assert len(origins) == len(normalized), "a character of the normalized text has no origin"
     parts = self.split_into_parts(normalized)
     ids, lengths = self._encode_with_lengths(parts)
@@ -313,8 +331,9 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
   Raises:
     UserError: words cannot be found in text that is encoded with these options.
   """
-  specs = {field.number: list(decode_fields(field.value)) for field in decode_fields(model) if field.number in (2, 3)}
-  trainer, normalizer = ({option.number: option.value for option in specs.get(number, ())} for number in (2, 3))
+  messages = [(field.number, _fields_by_number(field.value)) for field in decode_fields(model) if field.number <= 3]
+  specs = dict(messages)
+  trainer, normalizer = specs.get(_TRAINER_SPEC, {}), specs.get(3, {})
   hide_words = {
     "--treat_whitespace_as_suffix=true": trainer.get(24, b"\0") != b"\0",  # ▁ is the end of a word, not its start
     "--escape_whitespaces=false": normalizer.get(5) == b"\0",  # the pieces have no ▁ for a space
@@ -327,8 +346,8 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
         "with data_prep/train_vocab.py"
       )
   add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
-  symbols = [option.value.decode() for option in specs.get(2, ()) if option.number == 31]
-  return symbols, add_dummy_prefix and remove_extra_whitespaces
+  user_defined = (fields for _, fields in messages if fields.get(_PIECE_TYPE) == bytes([_USER_DEFINED]))
+  return [fields[_PIECE_TEXT].decode() for fields in user_defined], add_dummy_prefix and remove_extra_whitespaces
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

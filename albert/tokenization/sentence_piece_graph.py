@@ -83,7 +83,13 @@ class SentencePieceGraphTokenizer(graph.GraphTokenizer):
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
     index_of, replacements = self._tables
     code_points = replacements(code_points, index_of(code_points.flat_values))
-    return graph.lower(code_points) if self.config.do_lower_case else code_points
+    if self.config.do_lower_case:
+      code_points = graph.lower(code_points)
+    if whole_tokens := self.sentence_piece.whole_tokens:
+      texts = tf.strings.unicode_encode(code_points, "UTF-8")
+      texts = tf.strings.regex_replace(texts, whole_tokens, r" \0 ")
+      code_points = tf.strings.unicode_decode(texts, "UTF-8")
+    return code_points
 
   def _split_words(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
     """Splits normalized texts, int32 [B, (characters)], into words that are encoded alone, string [B, (words)]:
@@ -194,9 +200,13 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     counts = np.where(vocabulary.character_bytes < 0, lengths, 1)
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
-    splits = vocabulary.comma_rule.splits.values()
-    self._comma_lengths = graph.Replacements([counts[ids].tolist() for ids in splits])
-    advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
+    splits = [vocabulary.comma_rule.split(vocabulary.pieces[i]) for i in vocabulary.comma_rule.splits]
+    sizes = [[len(surface) - surface.count(WORD_START) for surface in surfaces] for _, surfaces in splits]
+    num_bytes = [vocabulary.character_bytes[ids] for ids, _ in splits]
+    self._comma_lengths = graph.Replacements(
+      [np.where(of_bytes < 0, size, 1).tolist() for of_bytes, size in zip(num_bytes, sizes, strict=True)]
+    )
+    advances = list(map(lengths_with_bytes, num_bytes, sizes))
     self._comma_starts = graph.Replacements([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> graph.RaggedTokensWithOffsets:

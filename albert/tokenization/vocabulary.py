@@ -1,7 +1,7 @@
 """Vocabularies of every kind: the settings of a tokenizer, the files, the special pieces, and what each kind can do.
 
 The name of a vocabulary says of which kind it is: a SentencePiece model, a WordPiece vocabulary (.txt), or byte-level
-BPE (.json); a tokenizer.json with a unigram vocabulary counts as a SentencePiece model (see `unigram_json`).
+BPE (.json); a tokenizer.json is of the kind that its content says (see `tokenizer_json`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from albert.io import files
 _SENTENCE_PIECE, _WORDPIECE = "spiece.model", "vocab.txt"
 # Byte-level BPE: one file with everything, or one with the pieces beside one with the merges.
 _TOKENIZER, _BPE_PIECES, _BPE_MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+SETTINGS_FILE = "tokenizer_config.json"  # of Hugging Face, see `recorded_settings`
 # 30k-clean.model and vocab_chinese.txt are the names in Google's archives of pretrained models. Hugging Face's models
 # may have a tokenizer.json beside another vocabulary.
 NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt", _BPE_PIECES, _TOKENIZER)
+# What a directory of weights without a vocabulary lacks, the end of an error message.
+NO_VOCABULARY = f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
 
 WORD_START = "▁"  # U+2581: how SentencePiece writes a space
 # First and last code points of scripts that put no spaces between words. A piece of these scripts counts as a word.
@@ -327,22 +330,34 @@ def run_directories(directory: str) -> list[str]:
 
 def kind_of(path: str) -> str:
   """Returns the kind of a vocabulary, `Vocabulary.kind`, from its name and, if that is tokenizer.json, its content."""
-  if path.endswith(".json") and not is_unigram_json(path):
-    return "byte_level_bpe"
+  if path.endswith(".json"):
+    return {b"Unigram": "sentencepiece", b"WordPiece": "wordpiece"}.get(json_model_type(path), "byte_level_bpe")
   return "wordpiece" if path.endswith(".txt") else "sentencepiece"
 
 
-def is_unigram_json(path: str) -> bool:
-  """Returns whether a vocabulary is a tokenizer.json with unigram pieces, see `unigram_json`."""
-  return path.endswith(_TOKENIZER) and files.exists(path) and _model_type(path, files.stat(path)) == b"Unigram"
+def json_model_type(path: str) -> bytes:
+  """Returns the type of the model in a tokenizer.json if it is Unigram or WordPiece, and b"" for other vocabularies."""
+  return _search(path, rb'"type":\s*"(Unigram|WordPiece)"') if path.endswith(_TOKENIZER) else b""
 
 
-@functools.lru_cache(maxsize=16)
-def _model_type(path: str, metadata: files.Stat) -> bytes:
-  """Returns the type of the model in a tokenizer.json if it is Unigram or WordPiece, else b""."""
+def word_rules(path: str) -> dict[str, bool]:
+  """Returns the rules beside a vocab.txt that are no settings of TokenizerConfig, see `wordpiece.WordRules`."""
+  settings_file = files.join(path.rpartition("/")[0] or ".", SETTINGS_FILE)
+  strips, keeps_case = rb'("strip_accents":\s*true)', rb'("do_lower_case":\s*false)'
+  rules = {"strip_accents": True} if _search(settings_file, strips) and _search(settings_file, keeps_case) else {}
+  return rules | ({"split_han": False} if _search(settings_file, rb'("tokenize_chinese_chars":\s*false)') else {})
+
+
+def _search(path: str, pattern: bytes) -> bytes:
+  """Returns what the group of a regular expression matches in a file; b"" if nothing, or if there is no such file."""
+  return _search_file(path, pattern, files.stat(path)) if files.exists(path) else b""
+
+
+@functools.lru_cache(maxsize=64)
+def _search_file(path: str, pattern: bytes, metadata: files.Stat) -> bytes:
   del metadata  # a part of the cache key: a file that has changed is read again
   with files.open_file(path) as file:
-    found = re.search(rb'"type":\s*"(Unigram|WordPiece)"', file.read())
+    found = re.search(pattern, file.read())
   return found[1] if found else b""
 
 
@@ -350,9 +365,13 @@ def vocabulary_paths(path: str) -> list[str]:
   """Returns the paths of all files of a vocabulary; the first one is `path` itself.
 
   A file whose name ends in vocab.json has its merges beside it, in merges.txt: vocab.json and merges.txt, or
-  NAME-vocab.json and NAME-merges.txt.
+  NAME-vocab.json and NAME-merges.txt. To a vocab.txt belongs the tokenizer_config.json beside it if that has rules of
+  its own, see `word_rules`.
   """
-  return [path, path.removesuffix(_BPE_PIECES) + _BPE_MERGES] if path.endswith(_BPE_PIECES) else [path]
+  if path.endswith(_BPE_PIECES):
+    return [path, path.removesuffix(_BPE_PIECES) + _BPE_MERGES]
+  has_rules = path.endswith(".txt") and word_rules(path)
+  return [path, files.join(path.rpartition("/")[0] or ".", SETTINGS_FILE)] if has_rules else [path]
 
 
 def vocabulary_copies(path: str) -> dict[str, str]:
@@ -362,10 +381,11 @@ def vocabulary_copies(path: str) -> dict[str, str]:
     Name of each copy -> path of the file. The first name stands for the vocabulary, and says of which kind it is.
   """
   paths = vocabulary_paths(path)
-  if len(paths) > 1:
+  if path.endswith(_BPE_PIECES):
     return dict(zip((_BPE_PIECES, _BPE_MERGES), paths, strict=True))
   names = {"sentencepiece": _SENTENCE_PIECE, "wordpiece": _WORDPIECE, "byte_level_bpe": _TOKENIZER}
-  return {_TOKENIZER if path.endswith(_TOKENIZER) else names[kind_of(path)]: path}
+  name = _TOKENIZER if path.endswith(_TOKENIZER) else names[kind_of(path)]
+  return dict(zip((name, SETTINGS_FILE), paths, strict=False))
 
 
 def read_vocabulary_files(path: str) -> dict[str, bytes]:
@@ -417,21 +437,4 @@ def find_vocabulary(directory: str) -> str | None:
 
 def vocabulary_in(directory: str) -> str | None:
   """Returns the path of the vocabulary in a directory; None if it has none. See find_vocabulary."""
-  for path in (files.join(directory, name) for name in NAMES):
-    if files.exists(path):
-      if not path.endswith(_TOKENIZER):
-        return path
-      # Hugging Face writes a tokenizer.json without merges for models of other kinds.
-      with files.open_file(path) as file:
-        if b'"merges"' in file.read() or is_unigram_json(path):
-          return path
-  return None
-
-
-def vocabulary_advice(directory: str) -> str:
-  """Returns what a directory of weights without a vocabulary lacks and how to make it, the end of an error message."""
-  path = files.join(directory, _TOKENIZER)
-  if files.exists(path) and _model_type(path, files.stat(path)) == b"WordPiece":
-    call = f"tokenizers.Tokenizer.from_file({path!r}).model.save({directory!r})"
-    return f"has only a {_TOKENIZER} of WordPiece beside it: write its {_WORDPIECE}, in Python: {call}"
-  return f"has no {' or '.join(NAMES)} beside it: put the vocabulary there"
+  return next(filter(files.exists, (files.join(directory, name) for name in NAMES)), None)

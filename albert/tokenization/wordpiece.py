@@ -14,6 +14,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +22,11 @@ from albert.errors import UserError
 from albert.io.text import decode_utf8, format_value
 from albert.tokenization import vocabulary
 from albert.tokenization.normalization import CharacterTable, character_counts, has_newer_characters, lower
+from albert.tokenization.tokenizer_json import read_tokenizer
 
 CONTINUES_WORD = "##"
 # The special pieces of new vocabularies, in the order of SpecialIds.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
-MAX_WORD_CHARS = 200
 _is_unused = re.compile(r"\[unused\d+\]").fullmatch
 # Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
 # extensions that the original code lists).
@@ -49,6 +49,22 @@ _find_ascii_words = re.compile("[A-Za-z0-9]+|[!-/:-@[-`{-~]").findall
 _search_control = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 
 
+class WordRules(NamedTuple):
+  """How a text is cut into words.
+
+  Attributes:
+    do_lower_case: whether the text is lower-cased.
+    strip_accents: whether accents (nonspacing marks) are stripped after the canonical decomposition.
+    split_han: whether each Han character is a word (BertTokenizer's `tokenize_chinese_chars`).
+    max_chars: a longer word becomes [UNK] (200 in the original BERT and ALBERT).
+  """
+
+  do_lower_case: bool
+  strip_accents: bool
+  split_han: bool = True
+  max_chars: int = 200
+
+
 class WordPieceVocabulary(vocabulary.Vocabulary):
   """The words of `split_words`, each cut into the longest pieces that fit, from its start on.
 
@@ -57,18 +73,29 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
   and "]".
 
   Args:
-    config, contents: see Vocabulary. The file has a piece on each line, in order of their ids.
+    config, contents: see Vocabulary. A vocab.txt has a piece on each line, in order of their ids, and may have a
+      tokenizer_config.json beside it; a tokenizer.json has everything.
+
+  Attributes:
+    rules: how text is cut into words.
 
   Raises:
-    UserError: the file is not UTF-8, has an empty line or a piece twice, or lacks a special piece.
+    UserError: the file is not UTF-8, has an empty line or a piece twice, or lacks a special piece; or see
+      `read_tokenizer`.
   """
 
   kind = "wordpiece"
 
   def __init__(self, config: vocabulary.TokenizerConfig, contents: Mapping[str, bytes]):
     super().__init__(config, contents)
-    self._switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
-    self._id_of_piece = _read_pieces(config.model_file, *contents.values())
+    content = next(iter(contents.values()))
+    self.rules = WordRules(config.do_lower_case, config.do_lower_case and not config.keep_accents)
+    if vocabulary.json_model_type(config.model_file):
+      _, content, rules, _ = read_tokenizer(config.model_file, content)
+      self.rules = self.rules._replace(**rules)
+    else:
+      self.rules = self.rules._replace(**vocabulary.word_rules(config.model_file))
+    self._id_of_piece = _read_pieces(config.model_file, content)
     self.pieces = list(self._id_of_piece)
     self.special_ids = vocabulary.find_special_ids(config.model_file, self.kind, self._id_of_piece)
     self._max_piece_chars = max(map(len, self.pieces))
@@ -96,12 +123,12 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
   def _split_words(self, text: str) -> list[str]:
     if self.config.convert_quotes:
       text = text.replace("``", '"').replace("''", '"')
-    return split_words(text, **self._switches)
+    return split_words(text, self.rules)
 
   def _cut(self, word: str) -> list[int]:
     """Returns the ids of a word: from its start on, always the longest piece that fits; [UNK] if there is none."""
     unknown = [self.special_ids.unk]
-    if len(word) > MAX_WORD_CHARS:
+    if len(word) > self.rules.max_chars:
       return unknown
     ids: list[int] = []
     start, mark = 0, ""
@@ -137,7 +164,7 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
         lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
     if not ids:
       return vocabulary.TokensWithOffsets.of(ids, *np.zeros((2, 0)))
-    counts = character_counts(text, num_written(**self._switches), convert_quotes=self.config.convert_quotes)
+    counts = character_counts(text, num_written(self.rules), convert_quotes=self.config.convert_quotes)
     origins = np.repeat(np.arange(len(text)), counts)  # the character that each written character comes from
     starts, ends = vocabulary.written_ranges(text, origins, np.ones(len(origins), bool))
     limits = np.cumsum(lengths)
@@ -196,27 +223,30 @@ def clean(character: str) -> str:
   return character
 
 
-def split_character(character: str, *, strip_accents: bool) -> str:
+def split_character(character: str, rules: WordRules) -> str:
   """Returns what a clean, lower-cased character becomes, with spaces around each word of one character.
 
   Args:
     character: the character.
-    strip_accents: whether accents (nonspacing marks) are stripped after the canonical decomposition.
+    rules: what is stripped and split.
   """
   decomposed = character
-  if strip_accents and not character.isascii() and not is_newer(character):
+  if rules.strip_accents and not character.isascii() and not is_newer(character):
     decomposed = "".join(c for c in unicodedata.normalize("NFD", character) if unicodedata.category(c) != "Mn")
   marked = "".join(f" {c} " if is_punctuation(c) else c for c in decomposed)
-  is_han = any(low <= ord(character) <= high for low, high in _HAN)
+  is_han = rules.split_han and any(low <= ord(character) <= high for low, high in _HAN)
   return f" {marked} " if is_han else marked
 
 
 # `clean` and `split_character` as tables for `str.translate`.
 _CLEAN = CharacterTable(lambda code_point: clean(chr(code_point)))
-_SPLIT = {
-  True: CharacterTable(lambda code_point: split_character(chr(code_point), strip_accents=True)),
-  False: CharacterTable(lambda code_point: split_character(chr(code_point), strip_accents=False)),
-}
+
+
+@functools.cache
+def _split_table(rules: WordRules) -> CharacterTable:
+  return CharacterTable(lambda code_point: split_character(chr(code_point), rules))
+
+
 # Marks that are not stripped, but have a combining class. NFD sorts neighbors of these by their class.
 SORTED_MARKS = {
   c: unicodedata.combining(chr(c))
@@ -230,29 +260,22 @@ def _sort_marks(match: re.Match[str]) -> str:
   return "".join(sorted(match.group(), key=lambda character: SORTED_MARKS[ord(character)]))
 
 
-def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> list[str]:
-  """Cuts a text into words, Han characters and punctuation marks.
-
-  Args:
-    text: any string.
-    do_lower_case: whether to lower-case and to strip accents.
-    keep_accents: whether lower-cased text keeps its accents.
-  """
+def split_words(text: str, rules: WordRules) -> list[str]:
+  """Cuts a text, any string, into words, Han characters and punctuation marks."""
   if text.isascii() and not _search_control(text):
-    return _find_ascii_words(text.lower() if do_lower_case else text)
+    return _find_ascii_words(text.lower() if rules.do_lower_case else text)
   text = text.translate(_CLEAN)
-  strip_accents = do_lower_case and not keep_accents
-  text = (lower(text) if do_lower_case else text).translate(_SPLIT[strip_accents])
-  return (_sort_marks_in(_sort_marks, text) if strip_accents else text).split()
+  text = (lower(text) if rules.do_lower_case else text).translate(_split_table(rules))
+  return (_sort_marks_in(_sort_marks, text) if rules.strip_accents else text).split()
 
 
 @functools.cache
-def num_written(*, do_lower_case: bool, keep_accents: bool) -> CharacterTable:
+def num_written(rules: WordRules) -> CharacterTable:
   """Returns a table with chr(n) for a character that becomes n characters of words in `split_words`."""
-  split = _SPLIT[do_lower_case and not keep_accents]
+  split = _split_table(rules)
 
   def number(code_point: int) -> str:
     cleaned = clean(chr(code_point))
-    return chr(len("".join((lower(cleaned) if do_lower_case else cleaned).translate(split).split())))
+    return chr(len("".join((lower(cleaned) if rules.do_lower_case else cleaned).translate(split).split())))
 
   return CharacterTable(number)

@@ -19,20 +19,18 @@ import tensorflow_text as tf_text
 
 from albert.tokenization import graph, wordpiece
 from albert.tokenization.vocabulary import TokenizerConfig
-from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
+from albert.tokenization.wordpiece import CONTINUES_WORD, WordPieceVocabulary, WordRules
 
 _DROPPED, _SPACE = 1, 2  # classes of characters, see _clean_classes
 _SPACES = (ord(" "), 0x2028, 0x2029)  # the characters that separate words after cleaning
 _DOTTED_I = 0x130  # İ, the only character whose lower case has two characters
-_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
-_TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # stands for a word of too many characters
 
 
 class _Words(NamedTuple):
   """The words of all texts.
 
   Attributes:
-    strings: string [W], UTF-8; `_TOO_LONG` for a word of more than MAX_WORD_CHARS characters.
+    strings: string [W], UTF-8; a string that is too long for any word if a word has too many characters.
     splits: int64 [B + 1], text b has the words splits[b] to splits[b + 1] - 1.
     lengths: int32 [W], the characters of each word.
   """
@@ -51,12 +49,12 @@ def _clean_classes() -> graph.CodePointTable:
 
 
 @functools.cache
-def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[graph.CodePointTable, graph.Replacements]:
+def _splits(rules: WordRules) -> tuple[graph.CodePointTable, graph.Replacements]:
   """Returns the tables of what each character becomes, see `wordpiece.split_character`."""
 
   def split(code_point: int) -> str:
-    character = "i\u0307" if do_lower_case and code_point == _DOTTED_I else chr(code_point)
-    return "".join(wordpiece.split_character(c, strip_accents=strip_accents) for c in character)
+    character = "i\u0307" if rules.do_lower_case and code_point == _DOTTED_I else chr(code_point)
+    return "".join(wordpiece.split_character(c, rules) for c in character)
 
   return graph.replacement_tables({c: split(c) for c in graph.CODE_POINTS_WITH_PROPERTIES})
 
@@ -67,9 +65,9 @@ def _combining_classes() -> graph.CodePointTable:
 
 
 @functools.cache
-def _num_written(*, do_lower_case: bool, keep_accents: bool) -> graph.CodePointTable:
+def _num_written(rules: WordRules) -> graph.CodePointTable:
   """Returns a table of how many characters of words each character becomes, minus one; see `wordpiece.num_written`."""
-  table = wordpiece.num_written(do_lower_case=do_lower_case, keep_accents=keep_accents)
+  table = wordpiece.num_written(rules)
   return graph.CodePointTable((c, ord(table[c]) - 1) for c in graph.CODE_POINTS_WITH_PROPERTIES)
 
 
@@ -78,11 +76,14 @@ class WordPieceGraphTokenizer(graph.GraphTokenizer):
 
   def __init__(self, config: TokenizerConfig):
     super().__init__(config)
-    pieces = self.reference.pieces
+    pieces, vocabulary = self.reference.pieces, self.reference.vocabulary
+    assert isinstance(vocabulary, WordPieceVocabulary)
+    self._rules = vocabulary.rules
+    self._max_word_bytes = 4 * self._rules.max_chars
     self._wordpiece = tf_text.FastWordpieceTokenizer(
       vocab=pieces,
       suffix_indicator=CONTINUES_WORD,
-      max_bytes_per_word=_MAX_WORD_BYTES,
+      max_bytes_per_word=self._max_word_bytes,
       token_out_type=tf.int32,
       unknown_token=pieces[self.special_ids.unk],
       no_pretokenization=True,
@@ -121,19 +122,32 @@ class WordPieceGraphTokenizer(graph.GraphTokenizer):
     classes = _clean_classes()(code_points.flat_values)
     spaced = tf.where(classes == _SPACE, ord(" "), code_points.flat_values)
     code_points = _keep(code_points.with_flat_values(spaced), classes != _DROPPED)
-    if self.config.do_lower_case:
+    if self._rules.do_lower_case:
       code_points = graph.lower(code_points)
-    strip_accents = self.config.do_lower_case and not self.config.keep_accents
-    split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case, strip_accents=strip_accents)
+    split_indices, replacements = _splits(self._rules)
     code_points = replacements(code_points, split_indices(code_points.flat_values))
-    if strip_accents:
+    if self._rules.strip_accents:
       code_points = code_points.with_flat_values(_sort_marks(code_points.flat_values))
-    return _find_words(code_points)
+    return self._find_words(code_points)
+
+  def _find_words(self, code_points: tf.RaggedTensor) -> _Words:
+    """Finds the words of texts, int32 [B, (characters)]: the characters between spaces."""
+    flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
+    is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
+    # Before each character, and at the end: how many words have begun.
+    num_begun = graph.count_before(graph.begins_run(~is_space, text_indices[1:] == text_indices[:-1]))
+    characters = tf.boolean_mask(flat, ~is_space)
+    word_of_character = tf.boolean_mask(num_begun[1:] - 1, ~is_space)
+    words = tf.RaggedTensor.from_value_rowids(characters, word_of_character, nrows=num_begun[-1], validate=False)
+    lengths = tf.cast(words.row_lengths(), tf.int32)
+    # A long word is not encoded: its bytes are not needed.
+    too_long = "x" * (self._max_word_bytes + 1)
+    strings = tf.where(lengths > self._rules.max_chars, too_long, tf.strings.unicode_encode(words, "UTF-8"))
+    return _Words(strings, tf.gather(num_begun, code_points.row_splits), lengths)
 
   def _character_ranges(self, code_points: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the range of its text that each character of the words of texts stands for."""
-    table = _num_written(do_lower_case=self.config.do_lower_case, keep_accents=self.config.keep_accents)
-    num_written = table(code_points.flat_values) + 1
+    num_written = _num_written(self._rules)(code_points.flat_values) + 1
     if self.config.convert_quotes:
       num_written = tf.where(graph.second_quotes(code_points), 0, num_written)
     starts, ends, _ = graph.written_ranges(code_points, num_written)
@@ -156,18 +170,3 @@ def _sort_marks(code_points: tf.Tensor) -> tf.Tensor:
     return tf.gather(code_points, tf.argsort(groups * 256 + tf.cast(classes, tf.int64), stable=True))
 
   return tf.cond(tf.reduce_any(classes > 0), sort, lambda: tf.identity(code_points))
-
-
-def _find_words(code_points: tf.RaggedTensor) -> _Words:
-  """Finds the words of texts, int32 [B, (characters)]: the characters between spaces."""
-  flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
-  is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
-  # Before each character, and at the end: how many words have begun.
-  num_begun = graph.count_before(graph.begins_run(~is_space, text_indices[1:] == text_indices[:-1]))
-  characters = tf.boolean_mask(flat, ~is_space)
-  word_of_character = tf.boolean_mask(num_begun[1:] - 1, ~is_space)
-  words = tf.RaggedTensor.from_value_rowids(characters, word_of_character, nrows=num_begun[-1], validate=False)
-  lengths = tf.cast(words.row_lengths(), tf.int32)
-  # A long word is not encoded: its bytes are not needed.
-  strings = tf.where(lengths > MAX_WORD_CHARS, _TOO_LONG, tf.strings.unicode_encode(words, "UTF-8"))
-  return _Words(strings, tf.gather(num_begun, code_points.row_splits), lengths)

@@ -18,6 +18,7 @@ from albert.io.protobuf import decode_fields
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model
 from tests.tokenization.script_texts import texts_of_all_scripts
+from tests.tokenization.wordpiece_reference import vocabulary_pieces, write_vocabulary
 
 torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 
@@ -93,6 +94,46 @@ def test_tokenizer_json_alone(
   unknown = [text for text in others if not has_known_difference(text)]
   assert len(unknown) <= 15  # with marks that are newer than Unicode 10, which StripAccents does not know
   assert different(ours, theirs, sentences(1000, seed=1)) == []
+
+
+def test_added_tokens(tmp_path: Path, model_file: str, texts: list[str]) -> None:
+  theirs = albert_tokenizer(model_file)
+  tokens = ["<URL>", "Covid-19", "한국어", "ab"]
+  assert theirs.add_tokens(tokens) == len(tokens)
+  theirs.save_pretrained(tmp_path)
+  rng = random.Random(5)
+  marked = ["".join([text[:at], rng.choice(tokens), text[at:]]) for text in texts for at in [rng.randrange(9)]]
+  ours = Tokenizer.from_pretrained(tmp_path)
+  others = different(ours, transformers.AutoTokenizer.from_pretrained(tmp_path), marked)
+  assert len([text for text in others if not has_known_difference(text)]) <= 15
+  assert sum(max(ids) >= ours.vocab_size - len(tokens) for ids in ours.encode_batch(marked)) > 10_000
+
+
+@pytest.mark.parametrize("tokenize_chinese_chars", [False, True])
+@pytest.mark.parametrize(
+  ("do_lower_case", "strip_accents"), [(True, None), (True, False), (False, None), (False, True)]
+)
+def test_settings_of_bert_tokenizer(
+  tmp_path: Path, texts: list[str], do_lower_case: bool, strip_accents: bool | None, tokenize_chinese_chars: bool
+) -> None:
+  pieces = vocabulary_pieces()
+  settings = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
+  settings |= {"tokenize_chinese_chars": tokenize_chinese_chars}
+  theirs = transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, **settings)
+  theirs.save_pretrained(tmp_path)
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+  ours = Tokenizer.from_pretrained(tmp_path)
+  texts = [*texts, "a" * 100, "a" * 101]
+  others = different(ours, theirs, texts)
+  # A final Σ; private use; a part of the Han characters, whose range tokenizers has too short.
+  known = re.compile("[Σ\ue000-\uf8ff\U0002b820-\U0002b91f\U000e1000-\U0010ffff]")
+  assert len([text for text in others if not known.search(text)]) <= 150  # characters newer than Unicode 8
+  assert different(ours, theirs, sentences(1000, seed=1)) == []
+  # The same pieces as vocab.txt with the same settings, whose words may have 200 characters.
+  (tmp_path / "tokenizer.json").unlink()
+  older = Tokenizer(write_vocabulary(tmp_path / "vocab.txt", pieces))
+  texts = [text for text in texts if not re.search(r"\S{40}", text)]
+  assert older.encode_batch(texts) == ours.encode_batch(texts)
 
 
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"remove_space": False}])

@@ -29,10 +29,11 @@ def test_the_hash_is_that_of_both_files(tmp_path: Path) -> None:
   assert load_tokenizer(tokenizer.config).sha256 == vocabulary_sha256(path)
 
 
-def test_a_tokenizer_json_of_another_kind_is_no_vocabulary_beside_weights(tmp_path: Path) -> None:
-  (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {}}}')
-  with pytest.raises(UserError, match=r"write its vocab\.txt, in Python: tokenizers\.Tokenizer\.from_file\("):
-    Tokenizer.from_pretrained(tmp_path)
+def test_a_tokenizer_json_of_another_kind_beside_weights_is_refused(tmp_path: Path) -> None:
+  for content, message in {'{"model": {"type": "WordLevel"}}': "type 'WordLevel'", "": "not JSON"}.items():
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=rf"tokenizer\.json: .*{message}"):
+      Tokenizer.from_pretrained(tmp_path)
   (tmp_path / "tokenizer.json").unlink()
   with pytest.raises(UserError, match=r"has no spiece\.model or .* or tokenizer\.json beside it: put the vocabulary"):
     Tokenizer.from_pretrained(tmp_path)
@@ -49,7 +50,7 @@ def _write_tokenizer(directory: Path, **changes: Any) -> str:
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"model": {"type": "WordPiece"}}, r"holds a vocabulary of the type 'WordPiece', not byte-level BPE: give the"),
+    ({"model": {"type": "WordLevel"}}, r"holds a vocabulary of the type 'WordLevel', not byte-level BPE: give the"),
     ({"model": {"merges": None}}, r"model has no vocab or no merges"),
     ({"model": {"dropout": 0.1}}, r"model\.dropout is 0\.1, which is not supported"),
     ({"model": {"merges": ["a b c"]}}, r", merge 1: 'a b c' must be two pieces"),

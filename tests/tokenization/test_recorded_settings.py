@@ -69,6 +69,8 @@ def config_of(directory: Path, name: str, values: dict[str, Any]) -> TokenizerCo
     (VOCAB, BERT | {"strip_accents": False}, {"keep_accents": True}),
     (VOCAB, BERT | {"strip_accents": False, "do_lower_case": False}, {"do_lower_case": False}),
     (VOCAB, BERT | {"strip_accents": True}, {}),
+    (VOCAB, BERT | {"strip_accents": True, "do_lower_case": False}, {"do_lower_case": False}),
+    (VOCAB, BERT | {"tokenize_chinese_chars": False}, {}),
     (BPE, ROBERTA, {}),
   ],
 )
@@ -92,10 +94,8 @@ def test_settings_of_hugging_face_are_obeyed(
     (SPIECE, {"extra_special_tokens": {"image_token": "<img>"}}, "adds the token '<img>'"),
     (SPIECE, {"added_tokens_decoder": {"9": token("<URL>", special=False)}}, "adds the token '<URL>'"),
     (VOCAB, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is 'BertJapaneseTokenizer'"),
-    (VOCAB, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars is false"),
     (VOCAB, {"do_basic_tokenize": False}, "do_basic_tokenize is false"),
     (VOCAB, {"never_split": ["<URL>"]}, "never_split is \\['<URL>'\\]"),
-    (VOCAB, {"strip_accents": True, "do_lower_case": False}, "strip_accents is true and do_lower_case is false"),
     (BPE, {"add_prefix_space": True}, "add_prefix_space is true"),
   ],
 )

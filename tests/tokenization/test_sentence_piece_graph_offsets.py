@@ -20,7 +20,7 @@ from albert.errors import UserError
 from albert.tokenization.sentence_piece_graph import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig
-from tests.conftest import SaveModel, english_like_documents, train_small_model
+from tests.conftest import PieceType, SaveModel, english_like_documents, train_small_model
 from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, find_differences, random_texts
 from tests.tokenization.script_texts import texts_of_all_scripts
@@ -45,8 +45,10 @@ def unusual_texts(count: int) -> list[str]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("convert_quotes", [False, True])
 def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
-  texts = [*HAND_MADE, *unusual_texts(300)]
-  assert find_differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
+  texts = [*HAND_MADE, *unusual_texts(300), "x7\u0660,the<x>a"]
+  # A comma after an <unk> of two characters, and a user-defined symbol that only its type says.
+  model = save_model([*WORDS, *CHARACTERS, ("7\u0660,", -1.0), ("<x>", 0.0)], {"<x>": PieceType.USER_DEFINED})
+  assert find_differences(model, texts, convert_quotes=convert_quotes) == []
 
 
 def test_ids_and_offsets_are_equal_for_a_trained_model(model_file: str) -> None:

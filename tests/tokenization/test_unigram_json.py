@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import random
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from albert.io.protobuf import decode_fields
 from albert.tokenization import vocabulary
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.unigram_json import read_unigram
+from albert.tokenization.tokenizer_json import read_tokenizer
 from tests.conftest import english_like_documents
 from tests.tokenization.reference import TEXTS, find_differences, random_texts
 from tests.tokenization.unigram_reference import QUOTES, values, write_vocabulary
@@ -57,7 +58,7 @@ def test_rules_for_characters_stay_and_marks_are_dropped(tmp_path: Path, spm_mod
   step = precompiled(spm_model)
   before = sentencepiece.SentencePieceProcessor(model_file=spm_model)
   path = write_vocabulary(tmp_path, PIECES, ["StripAccents", step])
-  after = sentencepiece.SentencePieceProcessor(model_proto=read_unigram(path, Path(path).read_bytes()).model)
+  after = sentencepiece.SentencePieceProcessor(model_proto=read_tokenizer(path, Path(path).read_bytes()).vocabulary)
   characters = [chr(c) for c in (*range(1, 0xD800), *range(0xE000, 0x30000)) if unicodedata.category(chr(c)) != "Cn"]
   for character in characters:
     expected = before.normalize(f"x{character}x")
@@ -77,6 +78,51 @@ def test_a_graph_gives_the_same_ids_and_offsets(tmp_path: Path, spm_model: str, 
   if steps == ["StripAccents"]:  # the offsets of characters that become several, as with keep_accents
     differences = [row for row in differences if row[1][0] != row[2][0]]
   assert differences == []
+
+
+def added_token(token_id: int, content: str, **flags: bool) -> dict[str, Any]:
+  return {"id": token_id, "content": content, "special": False, "normalized": True} | flags
+
+
+def with_added_tokens(directory: Path, steps: list[Any], tokens: dict[int, str]) -> str:
+  content = values(PIECES, steps)
+  content["added_tokens"] += [added_token(i, token) for i, token in tokens.items()]
+  (directory / "tokenizer.json").write_text(json.dumps(content))
+  return str(directory / "tokenizer.json")
+
+
+NUM_PIECES = 5 + len(PIECES)
+# "-" is a piece already. Of <ab> and <ab>c, the longer one counts.
+TOKENS = {5 + list(PIECES).index("-"): "-", NUM_PIECES: "<AB>", NUM_PIECES + 1: "<ab>c"}
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("a <AB> b", "▁ a ▁<ab> ▁ b"),
+    ("a<ab>b-<ab>c", "▁ a ▁<ab> ▁ b ▁- ▁<ab>c"),
+    ("<ab><AB>cc", "▁<ab> ▁<ab>c ▁ c"),
+    ("<a b>", "▁ <unk> a ▁ b <unk>"),
+  ],
+)
+def test_added_tokens_stay_whole(tmp_path: Path, text: str, expected: str) -> None:
+  path = with_added_tokens(tmp_path, ["Lowercase"], TOKENS)
+  tokenizer = Tokenizer(path)
+  ids, starts, ends = tokenizer.encode_with_offsets(text)
+  assert " ".join(map(tokenizer.piece, ids)) == expected
+  assert ids.tolist() == tokenizer.encode(text)
+  ranges = zip(ids.tolist(), starts, ends, strict=True)
+  assert all(text[start:end].lower() == TOKENS[i].lower() for i, start, end in ranges if i in TOKENS)
+
+
+@pytest.mark.thorough
+def test_a_graph_keeps_added_tokens_whole(tmp_path: Path, spm_model: str) -> None:
+  rng = random.Random(4)
+  texts = [*TEXTS, *random_texts(500, seed=3)]
+  texts += ["".join(rng.choices([*"ab-<>c ́", "<AB>", "<ab>c", "``", " \u200b"], k=12)) for _ in range(500)]
+  path = with_added_tokens(tmp_path, [*QUOTES, *ACCENTS, "Lowercase", precompiled(spm_model)], TOKENS)
+  assert find_differences(path, texts, **Tokenizer(path).config.switches()) == []
+  assert sum(NUM_PIECES in ids for ids in Tokenizer(path).encode_batch(texts)) > 100
 
 
 WORDS = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
@@ -102,7 +148,10 @@ WORDS = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "
     ("model.unk_id", None, "model.unk_id is null"),
     ("added_tokens", [{}], r"is damaged \(KeyError\): put the spiece.model"),
     ("model.vocab", [["<unk>"], ["a", 0.0]], r"is damaged \(ValueError\)"),
-    ("added_tokens", [{"id": 5, "content": "▁", "special": False}], "an added token that is not special is '▁'"),
+    ("added_tokens", [added_token(NUM_PIECES, "<URL>", lstrip=True)], "an added token that is not special is {'id"),
+    ("added_tokens", [added_token(NUM_PIECES, "<URL>", normalized=False)], "an added token that is not special is {"),
+    ("added_tokens", [added_token(NUM_PIECES, "a b")], "an added token that is not special is {'id"),
+    ("added_tokens", [added_token(NUM_PIECES, "-")], r"a piece that is empty or occurs twice is \['-'\]"),
     ("added_tokens", [{"id": 999, "content": "<URL>", "special": True}], "an added token is '<URL>'"),
     ("model.vocab", [["<unk>", 0.0], ["a", 0.0], ["a", 1.0]], r"a piece that is empty or occurs twice is \['a'\]"),
     ("model.vocab", [["<unk>", 0.0], ["a", 0.0]], r"none of its 2 pieces is <pad> or \[PAD\]"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +13,18 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.tokenization.graph import make_graph_tokenizer
+from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
-from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
-from albert.tokenization.wordpiece import is_newer, split_words
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, read_vocabulary_files
+from albert.tokenization.wordpiece import WordRules, is_newer, split_words
 from tests.tokenization.reference import find_differences
 from tests.tokenization.script_texts import texts_of_all_scripts
-from tests.tokenization.wordpiece_reference import reference_ids, vocabulary_pieces, write_vocabulary
+from tests.tokenization.wordpiece_reference import (
+  reference_ids,
+  tokenizer_values,
+  vocabulary_pieces,
+  write_vocabulary,
+)
 
 PIECES = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"一二三!,.[]`'\"", "cap", "##tain", "##s", "the",
           "mask", "naive", "##12", "19", "a"]  # fmt: skip
@@ -88,7 +97,7 @@ def test_ids_are_those_of_the_original_rules(
 
 def test_characters_newer_than_unicode_13_are_letters() -> None:
   # A nonspacing mark, a punctuation mark and a format character of Unicode 14.0.
-  assert split_words("a\u1dfaB\u2e53c\u0890", do_lower_case=True) == ["a\u1dfab\u2e53c\u0890"]
+  assert split_words("a\u1dfaB\u2e53c\u0890", WordRules(True, True)) == ["a\u1dfab\u2e53c\u0890"]
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
@@ -100,6 +109,86 @@ def test_a_graph_gives_the_same_ids_and_offsets(large_vocabulary: str, count: in
   graph = make_graph_tokenizer(TokenizerConfig(large_vocabulary, **switches))
   data = tf.constant([text.encode() for text in texts])
   assert graph.tokenize(data).to_list() == graph.reference.encode_batch(texts)
+
+
+def with_settings(directory: Path, form: str, pieces: list[str], **settings: bool | None) -> str:
+  """Writes a vocabulary with settings of BertTokenizer: vocab.txt, or tokenizer.json alone."""
+  if form == "tokenizer.json":
+    names = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
+    values = tokenizer_values(pieces, **{names.get(name, name): value for name, value in settings.items()})
+    (directory / form).write_text(json.dumps(values))
+    return str(directory / form)
+  (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
+  return write_vocabulary(directory / form, pieces)
+
+
+@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
+@pytest.mark.parametrize(
+  ("settings", "expected"),
+  [
+    ({"do_lower_case": False, "strip_accents": True}, ["A", "[UNK]", "na", "naive", "一", "二"]),
+    ({"tokenize_chinese_chars": False}, ["a", "[UNK]", "na", "naive", "[UNK]"]),
+    ({"strip_accents": False, "tokenize_chinese_chars": False}, ["a", "é", "na", "naïve", "[UNK]"]),
+  ],
+)
+def test_settings_of_bert_tokenizer_are_followed_and_copied(
+  tmp_path: Path, form: str, settings: dict[str, bool], expected: list[str]
+) -> None:
+  pieces = [*PIECES, "na", "naïve", "A", "É", "é"]
+  path = with_settings(tmp_path, form, pieces, **{"do_lower_case": True, "tokenize_chinese_chars": True} | settings)
+  tokenizer = Tokenizer(path)
+  assert pieces_of(tokenizer, "A É na naïve 一二") == expected
+  (tmp_path / "run").mkdir()
+  for name, content in read_vocabulary_files(path).items():
+    (tmp_path / "run" / name).write_bytes(content)
+  switches = tokenizer.config.switches() | {"convert_quotes": True}
+  (tmp_path / "run/config.json").write_text(json.dumps({"task": "classifier", "data": switches}))
+  copy = Tokenizer.from_pretrained(tmp_path / "run")
+  assert copy.config.convert_quotes
+  assert (copy.sha256, pieces_of(copy, "A É na naïve 一二")) == (tokenizer.sha256, expected)
+
+
+def test_other_settings_are_another_vocabulary(tmp_path: Path) -> None:
+  plain = Tokenizer(write_vocabulary(tmp_path / "vocab.txt", PIECES))
+  path = with_settings(tmp_path, "vocab.txt", PIECES, tokenize_chinese_chars=False)
+  assert Tokenizer(path).sha256 != plain.sha256
+  (tmp_path / "other").mkdir()
+  with pytest.raises(
+    UserError, match=r"tokenize_chinese_chars is false, but .*other/vocab\.txt is used with true: put"
+  ):
+    tokenizer_config(write_vocabulary(tmp_path / "other/vocab.txt", PIECES), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("form", "count"), [("vocab.txt", 300), pytest.param("tokenizer.json", 10_000, marks=pytest.mark.thorough)]
+)
+def test_a_graph_follows_the_settings_of_bert_tokenizer(tmp_path: Path, form: str, count: int) -> None:
+  settings = {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}
+  path = with_settings(tmp_path, form, vocabulary_pieces(), **settings)
+  texts = [*texts_of_all_scripts(count, seed=7), "a" * 100, "a" * 101, "中" * 101]
+  assert find_differences(path, texts, **tokenizer_config(path).switches()) == []
+
+
+@pytest.mark.parametrize(
+  ("path", "value", "message"),
+  [
+    ("normalizer", {"type": "NFKC"}, r"normalizer is \['NFKC'\]"),
+    ("normalizer.clean_text", False, "normalizer.clean_text is false"),
+    ("pre_tokenizer", None, "pre_tokenizer is null"),
+    ("model.continuing_subword_prefix", "@@", "model.continuing_subword_prefix is '@@'"),
+    ("model.vocab", {"[PAD]": 1}, r"the piece of the id 0 is '\[PAD\]'"),
+    ("model.max_input_chars_per_word", None, "model.max_input_chars_per_word is null"),
+    ("added_tokens", [{"id": 30, "content": "<url>", "special": False}], "an added token is '<url>'"),
+    ("normalizer.lowercase", "yes", "normalizer is "),
+  ],
+)
+def test_a_tokenizer_json_with_other_components_is_refused(tmp_path: Path, path: str, value: Any, message: str) -> None:
+  content = tokenizer_values(PIECES)
+  *stages, last = path.split(".")
+  functools.reduce(dict.__getitem__, stages, content)[last] = value
+  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+  with pytest.raises(UserError, match=rf"tokenizer\.json: {message}"):
+    Tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_bytes_that_are_not_utf_8_are_dropped_as_u_fffd(vocabulary: str) -> None:
@@ -135,7 +224,7 @@ def test_ranges_are_ordered_without_spaces_and_hold_the_text_of_their_pieces(lar
       piece = tokenizer.piece(token_id).removeprefix("##")
       if token_id != tokenizer.special_ids.unk:
         # A character that decomposes to several may be in the ranges of several tokens.
-        assert piece in "".join(split_words(text[start:end], do_lower_case=True)) or "Σ" in text
+        assert piece in "".join(split_words(text[start:end], WordRules(True, True))) or "Σ" in text
 
 
 def test_pieces_start_words_unless_they_continue_one_or_are_han_characters(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from albert.tokenization.wordpiece import SPECIAL_PIECES
 from tests.tokenization.script_texts import texts_of_all_scripts
@@ -91,3 +92,21 @@ def vocabulary_pieces(seed: int = 0) -> list[str]:
 def write_vocabulary(path: Path, pieces: Sequence[str]) -> str:
   path.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
   return str(path)
+
+
+def tokenizer_values(pieces: Sequence[str], **settings: Any) -> dict[str, Any]:
+  """Returns the content of a tokenizer.json, as transformers 5 writes it for a BertTokenizer."""
+  normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True}
+  model = {
+    "type": "WordPiece",
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+  }
+  return {
+    "added_tokens": [{"id": pieces.index(piece), "content": piece, "special": True} for piece in SPECIAL_PIECES],
+    "normalizer": normalizer | {"strip_accents": None} | settings,
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "TemplateProcessing"},
+    "model": model | {"vocab": {piece: i for i, piece in enumerate(pieces)}},
+  }
