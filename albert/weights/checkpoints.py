@@ -215,16 +215,20 @@ class CheckpointManager:
     directory: the directory of the step-N directories.
     keep: the number of newest undamaged checkpoints that `save` keeps; it keeps the best one, too.
     model_config: the config that is written into each checkpoint.
+    class_keys: further keys of this config, see albert.weights.files.WeightLocation.class_keys.
 
   Attributes:
     lock: the lock of the run, which is checked before each save, so that two processes do not write at once. None
       outside of training.
   """
 
-  def __init__(self, directory: str, *, keep: int, model_config: ModelConfig):
+  def __init__(
+    self, directory: str, *, keep: int, model_config: ModelConfig, class_keys: Mapping[str, object] | None = None
+  ):
     self.directory = directory
     self.keep = keep
     self.model_config = model_config
+    self.class_keys = class_keys or {}
     self.lock: DirectoryLock | None = None
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
@@ -264,7 +268,7 @@ class CheckpointManager:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
-      files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), self.model_config.to_dict())
+      files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), {**self.model_config.to_dict(), **self.class_keys})
       paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
       entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
       files.write_json(os.path.join(staging, MANIFEST_FILE), {"step": step, "files": entries})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,20 @@ _TIED_BIAS = "predictions.decoder.bias"
 _TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight", _TIED_BIAS: "predictions.bias"}
 # Encoder weights of transformers' AlbertModel, whose names lack the prefix "albert.".
 _LACKS_PREFIX = re.compile(r"(embeddings|encoder|pooler)\.")
+
+
+# Ends of the names of transformers' classes whose outputs have labels.
+_LABELED_CLASSES = ("ForSequenceClassification", "ForTokenClassification")
+_CLASSIFIER = ("output_weights", "output_bias")
+
+
+def label_keys(names: Sequence[str], problem_type: str = "") -> dict[str, Any]:
+  """Returns the keys of transformers' config.json for outputs with these names. `problem_type` is left out if empty."""
+  return {
+    "id2label": {str(index): name for index, name in enumerate(names)},
+    "label2id": {name: index for index, name in enumerate(names)},
+    **({"problem_type": problem_type} if problem_type else {}),
+  }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +88,32 @@ class WeightLocation:
       f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it; give the model's config with "
       "--albert_config_file"
     )
+
+  @property
+  def class_keys(self) -> dict[str, Any]:
+    """What the config beside the weights says about their class in transformers; {} if it names none.
+
+    Its keys are architectures and, for a classifier or a tagger, those of label_keys.
+    """
+    values = files.read_json(self.config_file) if self.config_file else {}
+    architecture = next(iter(values.get("architectures") or [""]))
+    if not architecture.endswith(_LABELED_CLASSES):
+      return {"architectures": [architecture]} if architecture else {}
+    names = values.get("id2label") or {str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))}
+    if not isinstance(names, dict) or {*names} != {str(i) for i in range(len(names))}:
+      raise UserError(f"{self.config_file}: id2label is not an object of labels by their ids, from 0: correct it")
+    labels = [str(names[str(i)]) for i in range(len(names))]
+    return {"architectures": [architecture], **label_keys(labels, values.get("problem_type") or "")}
+
+  @property
+  def architecture(self) -> str:
+    """The class of transformers that the config beside the weights names; "" if it names none."""
+    return next(iter(self.class_keys.get("architectures", [])), "")
+
+  @property
+  def labels(self) -> tuple[str, ...]:
+    """The names of the outputs of a classifier or tagger from elsewhere, in their order; () if they are not known."""
+    return tuple(self.class_keys.get("id2label", {}).values())
 
   @property
   def vocabulary(self) -> str | None:
@@ -133,10 +173,12 @@ class WeightEntry(NamedTuple):
   Attributes:
     array: the array in the file; array.name is its name there.
     is_transposed: whether the file has the transposed matrix.
+    order: the numbers of the rows in the order in which they are read; () for the order of the file.
   """
 
   array: Array
   is_transposed: bool = False
+  order: Sequence[int] = ()
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -146,6 +188,8 @@ class WeightEntry(NamedTuple):
   def read(self) -> np.ndarray:
     """Reads the weight as float32, in the original's layout. See Array.read."""
     value = self.array.read()
+    if self.order:
+      value = value[list(self.order)]
     return np.ascontiguousarray(value.T if self.is_transposed else value)
 
 
@@ -167,6 +211,18 @@ class WeightFile(WeightLocation):
   def read(self, name: str) -> np.ndarray:
     """Reads the weight of a name in the original, see WeightEntry.read."""
     return self.entries[name].read()
+
+  def with_labels(self, labels: Sequence[str]) -> WeightFile:
+    """Returns these weights with the outputs of a classifier from elsewhere in the order of a task's labels.
+
+    The labels of its config must be the same ones. Otherwise the outputs keep their order.
+    """
+    found = self.labels
+    if sorted(labels) != sorted(found):
+      return self
+    order = [found.index(label) for label in labels]
+    head = {name: self.entries[name]._replace(order=order) for name in _CLASSIFIER if name in self.entries}
+    return dataclasses.replace(self, entries={**self.entries, **head})
 
   def compare(
     self, shapes: Mapping[str, tuple[int | None, ...]], sources: Mapping[str, str] | None = None

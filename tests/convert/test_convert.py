@@ -28,7 +28,14 @@ from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.files import open_weights
 from albert.weights.names import heads
-from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
+from tests.convert.files_of_weights import (
+  CONFIG,
+  huggingface_config,
+  huggingface_tensors,
+  without_pooler,
+  write_huggingface,
+  write_tf1,
+)
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
@@ -127,6 +134,31 @@ def test_config_json_says_what_the_outputs_of_a_run_mean(
   assert config.get("problem_type") == problem_type
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
   assert tokenizer_config["model_max_length"] == settings.get("max_seq_length", CONFIG.max_position_embeddings)
+
+
+@pytest.mark.parametrize("target", thorough_except(["albert"], ["albert", "tf1", "huggingface"]))
+@pytest.mark.parametrize(
+  ("keys", "class_name", "names"),
+  [
+    ({"id2label": {"1": "so, so", "0": "good"}, "problem_type": "multi_label_classification"},
+     "SequenceClassification", ["good", "so, so"]),
+    ({"num_labels": 1}, "SequenceClassification", ["LABEL_0"]),
+    ({}, "SequenceClassification", ["LABEL_0", "LABEL_1"]),  # transformers writes no labels if there are two like these
+    ({"id2label": {"0": "I-PER", "1": "O", "2": "B-PER"}}, "TokenClassification", ["I-PER", "O", "B-PER"]),
+    ({}, "MultipleChoice", [None]),
+  ],
+)  # fmt: skip
+def test_the_class_and_the_labels_of_other_peoples_models_are_kept(tmp_path, target, keys, class_name, names):
+  weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=len(names))
+  source = write_huggingface(tmp_path / "source", CONFIG, huggingface_tensors(weights))
+  expected = {"architectures": [f"AlbertFor{class_name}"]}
+  Path(source, "config.json").write_text(json.dumps(huggingface_config(CONFIG) | expected | keys))
+  convert(source, str(tmp_path / "there"), target)
+  convert(str(tmp_path / "there"), str(tmp_path / "back"), "huggingface")
+  if None not in names:
+    expected |= {"id2label": {str(i): name for i, name in enumerate(names)}, "problem_type": keys.get("problem_type")}
+  config = json.loads((tmp_path / "back" / "config.json").read_text())
+  assert {key: config.get(key) for key in expected} == expected
 
 
 def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):

@@ -121,7 +121,10 @@ def test_a_run_and_a_directory_from_hugging_face_answer_as_the_python_pipeline(
 
 # Settings -> the start of the error, or None.
 _SETTINGS_OF_TAGS: list[tuple[dict[str, Any], str | None]] = [
-  ({}, r".*the tags of id2label \(B-PER, I-PER, O\) are not in the order .* such as O, B-PER, I-PER"),
+  (
+    {},
+    r".*config\.json: the labels of id2label \(B-PER, I-LOC, O\) are not all tags of a scheme .*such as O, B-PER, I-P",
+  ),
   ({"task": "tagging", "labels": "PER"}, None),
   ({"task": "embeddings"}, None),
   ({"task": "classifier", "task_name": "mnli"}, None),
@@ -138,7 +141,7 @@ _SETTINGS_OF_TAGS: list[tuple[dict[str, Any], str | None]] = [
 def test_a_given_task_replaces_the_class_of_config_json(
   classifier: Run, tmp_path: Path, spm_model: str, settings: dict[str, Any], message: str | None
 ) -> None:
-  tags = {"architectures": ["AlbertForTokenClassification"], "id2label": {"0": "B-PER", "1": "I-PER", "2": "O"}}
+  tags = {"architectures": ["AlbertForTokenClassification"], "id2label": {"0": "B-PER", "1": "I-LOC", "2": "O"}}
   path = write_hub(classifier, tmp_path / "tags", spm_model, tags)
   with nullcontext() if message is None else pytest.raises(UserError, match=message):
     albert.Predictor(path, **settings)
