@@ -410,7 +410,7 @@ class Settings:
         f"{weights.flag}={weights.path}: {weights.config_file} names {weights.architecture}, which has no head for "
         "this task: fine-tune it first, with --do_train"
       )
-    values |= settings
+    values |= {name: value for name, value in settings.items() if name not in values}
 
   def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
     """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""

@@ -14,6 +14,9 @@ from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.weights.files import WeightLocation, label_keys
 
+# For files with several labels in a column, if labels have a comma.
+_SEPARATORS = (";", "|", "##")
+
 
 def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
   """Returns the settings of the task of weights whose config.json names a class of transformers, and its labels.
@@ -38,7 +41,10 @@ def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
   if problem == "regression" or (not problem and len(labels) == 1):
     return {"task_name": CUSTOM, "regression": True}
   is_multi_label = problem == "multi_label_classification"
-  return {"task_name": CUSTOM, "labels": format_labels(labels), "multi_label": is_multi_label}
+  settings = {"task_name": CUSTOM, "labels": format_labels(labels), "multi_label": is_multi_label}
+  if is_multi_label and "," in "".join(labels):
+    settings["label_separator"] = next(separator for separator in _SEPARATORS if separator not in "".join(labels))
+  return settings
 
 
 def problem_type(run: Mapping[str, Any]) -> str:
