@@ -28,14 +28,7 @@ from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.files import open_weights
 from albert.weights.names import heads
-from tests.convert.files_of_weights import (
-  CONFIG,
-  huggingface_config,
-  huggingface_tensors,
-  without_pooler,
-  write_huggingface,
-  write_tf1,
-)
+from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
@@ -150,9 +143,8 @@ def test_config_json_says_what_the_outputs_of_a_run_mean(
 )  # fmt: skip
 def test_the_class_and_the_labels_of_other_peoples_models_are_kept(tmp_path, target, keys, class_name, names):
   weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=len(names))
-  source = write_huggingface(tmp_path / "source", CONFIG, huggingface_tensors(weights))
-  expected = {"architectures": [f"AlbertFor{class_name}"]}
-  Path(source, "config.json").write_text(json.dumps(huggingface_config(CONFIG) | expected | keys))
+  expected: dict[str, object] = {"architectures": [f"AlbertFor{class_name}"]}
+  source = write_huggingface(tmp_path / "source", CONFIG, huggingface_tensors(weights), **expected, **keys)
   convert(source, str(tmp_path / "there"), target)
   convert(str(tmp_path / "there"), str(tmp_path / "back"), "huggingface")
   if None not in names:

@@ -20,7 +20,6 @@ from albert.weights.files import open_weights
 from albert.weights.initial_weights import open_pretrained, warm_start
 from tests.convert.files_of_weights import (
   CONFIG,
-  huggingface_config,
   huggingface_tensors,
   original_tensors,
   without_pooler,
@@ -181,19 +180,16 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
 
 def test_a_classifier_from_elsewhere_gets_the_order_of_the_labels_of_a_task(tmp_path):
   weights = random_weights(CONFIG, 3, with_heads=("classifier",), num_classes=3)
-  path = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
   keys = {"architectures": ["AlbertForTokenClassification"], "id2label": {"2": "O", "0": "B-X", "1": "I-X"}}
-  Path(path, "config.json").write_text(json.dumps(huggingface_config(CONFIG) | keys))
-  file = open_weights(path)
-  assert file.labels == ("B-X", "I-X", "O")
+  file = open_weights(write_huggingface(tmp_path, CONFIG, huggingface_tensors(weights), **keys))
   for labels, order in [(("O", "B-X", "I-X"), [2, 0, 1]), (("O", "B-Y", "I-Y"), [0, 1, 2]), ((), [0, 1, 2])]:
     reordered = file.with_labels(labels)
     for name in weights:
       expected = weights[name][order] if name.startswith("output_") else weights[name]
       np.testing.assert_array_equal(reordered.read(name), expected)
-  Path(path, "config.json").write_text(json.dumps(keys | {"id2label": {"1": "B", "2": "O"}}))
+  (tmp_path / "config.json").write_text(json.dumps(keys | {"id2label": {"1": "B", "2": "O"}}))
   with pytest.raises(UserError, match=r"config\.json: id2label is not an object of labels by their ids, from 0"):
-    open_weights(path).with_labels(("B", "O"))
+    file.with_labels(("B", "O"))
 
 
 def test_a_missing_file_is_refused(tmp_path):
