@@ -158,10 +158,9 @@ def _label_keys(model: ConvertedModel) -> dict[str, Any]:
   """Returns the keys of config.json about the outputs of a classifier: those of the source, or those of its run."""
   if "classifier" not in model.heads:
     return {}
-  num_outputs = len(model.weights["output_weights"])
-  if len(model.class_keys.get("id2label", ())) == num_outputs:
+  if "id2label" in model.class_keys:
     return {key: value for key, value in model.class_keys.items() if key != "architectures"}
-  return label_keys_of_run(model.run, num_outputs)
+  return label_keys_of_run(model.run, len(model.weights["output_weights"]))
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fills_masks: bool) -> None:

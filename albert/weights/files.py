@@ -29,8 +29,6 @@ CONFIG_NAMES = ("albert_config.json", "config.json")
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
 _TORCH_FILE, _TORCH_EXTENSIONS = "pytorch_model.bin", (".bin", ".pt", ".pth")
 _INDEX_FILES = (SAFETENSORS_INDEX_FILE, _TORCH_FILE + ".index.json")
-# Files of weights that only transformers 4 reads -> the argument with which it does.
-_OTHER_EXTENSIONS = {".h5": "from_tf=True", ".msgpack": "from_flax=True"}
 # Constants that transformers saves.
 _CONSTANTS = (".position_ids", ".token_type_ids")
 # transformers may save a tied weight twice: name of the second copy -> name of the weight.
@@ -291,13 +289,11 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
         f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
         'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
       )
-    for file in (path, *(files.join(path, name) for name in names)):
-      for extension, argument in _OTHER_EXTENSIONS.items():
-        if file.endswith(extension):
-          raise UserError(
-            f"{flag}={file}: only transformers 4 reads this format: convert it there, with the class of the model, "
-            f"such as AlbertModel.from_pretrained(DIRECTORY, {argument}).save_pretrained(NEW_DIRECTORY)"
-          )
+    if others := [name for name in (path, *names) if name.endswith((".h5", ".msgpack"))]:
+      raise UserError(
+        f"{flag}={path}: {others[0]} is a file of Keras or Flax: convert it in transformers 4, with the model's class: "
+        "AlbertModel.from_pretrained(DIRECTORY, from_tf=True or from_flax=True).save_pretrained(NEW_DIRECTORY)"
+      )
   path, prefix = _find_checkpoint(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
 

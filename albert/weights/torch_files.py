@@ -153,14 +153,8 @@ def _open_archive(file: BinaryIO) -> _Parts:
   directory = next(name for name in archive.namelist() if name.endswith("data.pkl")).removesuffix("data.pkl")
   if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
     raise ValueError("compressed")
-  byte_order = f"{directory}byteorder"
-  if byte_order in archive.namelist() and archive.read(byte_order) != b"little":
-    raise UserError("its numbers are not little-endian")
-
-  def read_storage(storage: _Storage) -> bytes:
-    return archive.read(f"{directory}data/{storage.key}")
-
-  return _read_pickle(io.BytesIO(archive.read(f"{directory}data.pkl"))), read_storage
+  tensors = _read_pickle(io.BytesIO(archive.read(f"{directory}data.pkl")))
+  return tensors, lambda storage: archive.read(f"{directory}data/{storage.key}")
 
 
 def _open_old_file(file: BinaryIO) -> _Parts:

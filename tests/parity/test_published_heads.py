@@ -138,7 +138,14 @@ def test_the_commands_of_the_guide_take_a_model_of_other_scripts_there_and_back(
   """Like IndicBERT: pieces of several scripts, accents are kept, special tokens have names and ids of their own."""
   hub, texts = tmp_path / "downloads" / "albert_base", sentences(60, seed=4)
   hub.mkdir(parents=True)
-  special = {"pad_id": 3, "unk_id": 0, "bos_id": -1, "eos_id": -1, "pad_piece": "<pad>", "character_coverage": 1.0}
+  special: dict[str, Any] = {
+    "pad_id": 3,
+    "unk_id": 0,
+    "bos_id": -1,
+    "eos_id": -1,
+    "pad_piece": "<pad>",
+    "character_coverage": 1.0,
+  }
   symbols = {"control_symbols": ["[SEP]", "[CLS]"], "user_defined_symbols": ["[MASK]"], "hard_vocab_limit": False}
   vocabulary = train_small_model(hub / "spiece.model", sentences(2000, seed=1), 1500, **special | symbols)
   (hub / "tokenizer_config.json").write_text('{"do_lower_case": true, "keep_accents": true, "remove_space": true}')
@@ -149,7 +156,7 @@ def test_the_commands_of_the_guide_take_a_model_of_other_scripts_there_and_back(
     (tmp_path / name).write_text("comment,kind\n" + "".join(rows), encoding="utf-8")
   for script in ROOT.glob("run_*.py"):
     (tmp_path / script.name).symlink_to(script)
-  write_python(tmp_path / "bin" / "python", {"run_classifier.py": "--max_seq_length=48"}, allows_others=True)
+  write_python(tmp_path / "bin" / "python", {}, allows_others=True)
   commands = [block.text for block in blocks(ROOT / "docs" / "from_transformers.md") if block.language == "sh"]
   printed = [run_block(text, tmp_path, tmp_path / "bin") for text in commands]
   # The run and the directory that was made of it have the same results.
@@ -159,4 +166,4 @@ def test_the_commands_of_the_guide_take_a_model_of_other_scripts_there_and_back(
   classify = transformers.pipeline("text-classification", model=str(tmp_path / "run_hf"), device="cpu")
   for row, theirs in zip(ours, classify(texts, top_k=None, truncation=True), strict=True):
     scores = {answer["label"]: answer["score"] for answer in theirs}
-    assert [scores[label] for label in ("long, very", "short")] == pytest.approx(row, abs=TOLERANCE)
+    assert np.abs([scores["long, very"], scores["short"]] - row).max() < TOLERANCE

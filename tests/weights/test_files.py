@@ -202,8 +202,8 @@ def test_a_missing_file_is_refused(tmp_path):
   [
     ("model.safetensors.index.json", r"in several files; save them as one.*max_shard_size=\"100GB\""),
     ("pytorch_model.bin.index.json", r"in several files; save them as one.*max_shard_size=\"100GB\""),
-    ("tf_model.h5", r"tf_model\.h5: only transformers 4 reads this format: .*from_tf=True\)\.save_pretrained"),
-    ("flax_model.msgpack", r"flax_model\.msgpack: .*from_flax=True"),
+    ("tf_model.h5", r": tf_model\.h5 is a file of Keras or Flax: convert it in transformers 4.*from_tf=True.*save_pre"),
+    ("flax_model.msgpack", r": flax_model\.msgpack is a file of Keras or Flax: .*from_flax=True"),
   ],
 )
 def test_files_that_are_not_read_are_refused_with_the_remedy(tmp_path, name, message):
