@@ -20,7 +20,8 @@ def tensor(offset: int = 0, shape: tuple[int, ...] = (4, 6), strides: tuple[int,
   """The pickle of a tensor, without its end."""
   numbers = [b"(" + b"".join(b"I%d\n" % number for number in values) + b"t" for values in (shape, strides)]
   storage = b"(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI24\ntQ"
-  return b"ctorch._utils\n_rebuild_tensor_v2\n(%sI%d\n%s%sI00\nNtR" % (storage, offset, *numbers)
+  function = b"ctorch._utils\n_rebuild_tensor_v2\n("
+  return function + storage + b"I%d\n" % offset + b"".join(numbers) + b"I00\nNtR"
 
 
 def dictionary(**values: bytes) -> bytes:
