@@ -84,7 +84,8 @@ def _write(model: ConvertedModel, directory: str, target_format: str, architectu
   if target_format == "tf1":
     model = _write_tf1(model, directory)
   else:
-    CheckpointManager(directory, keep=1, model_config=model.config).save(0, model.weights)
+    manager = CheckpointManager(directory, keep=1, model_config=model.config, class_keys=model.class_keys)
+    manager.save(0, model.weights)
   return [report_row(model.sources[name], name, value) for name, value in model.weights.items()]
 
 
@@ -101,7 +102,7 @@ def _write_tf1(model: ConvertedModel, directory: str) -> ConvertedModel:
   if settings and settings.keep_accents:
     log("warning: format tf1: its scripts always drop accents, so they give other ids than this model was trained on")
   write_bundle(files.join(directory, _TF1_PREFIX), model.weights)
-  config = model.config.to_dict()
+  config = {**model.config.to_dict(), **model.class_keys}
   del config["sharing"]  # the original has no such key
   files.write_json(files.join(directory, "albert_config.json"), config)
   return model

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ from albert.convert.model import ConvertedModel, expand_sharing, report_row
 from albert.errors import UserError
 from albert.io import files
 from albert.io.protobuf import decode_fields
-from albert.tasks.glue.flags import parse_labels
-from albert.tasks.tagging.schemes import SCHEMES
+from albert.tasks.published_models import label_keys_of_run, problem_type
 from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.normalization import decompose
 from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
@@ -116,6 +115,9 @@ def _choose_architecture(model: ConvertedModel) -> str:
   """Returns the transformers class that has the model's heads."""
   has_pooler = _has_pooler(model)
   task = model.run.get("task")
+  for name in model.class_keys.get("architectures", ()) if model.heads == ("classifier",) else ():
+    if name in ARCHITECTURES:
+      return "Albert" + name.removeprefix("Albert").removeprefix("Bert")
   if model.heads == ("classifier",) and (task == "tagging" or not has_pooler):
     return "AlbertForTokenClassification"
   if "masked_lm" in model.heads:
@@ -123,7 +125,7 @@ def _choose_architecture(model: ConvertedModel) -> str:
   if model.heads == ("classifier",) and len(model.weights["output_weights"]) == 1:
     if task == "race":
       return "AlbertForMultipleChoice"
-    if _problem_type(model.run) == "regression":
+    if problem_type(model.run) == "regression":
       return "AlbertForSequenceClassification"
     raise UserError(
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
@@ -149,37 +151,17 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
     "bos_token_id": special_ids.cls,
     "eos_token_id": special_ids.sep,
     "dtype": "float32",
-    **(_label_settings(model.run, len(model.weights["output_weights"])) if "classifier" in model.heads else {}),
+    **_label_keys(model),
   }
 
 
-def _problem_type(run: Mapping[str, Any]) -> str:
-  """Returns what the outputs of a classifier mean, in transformers' terms; "" if this is not known."""
-  settings = run.get("data", {})
-  if run.get("task") != "classifier" or "labels" not in settings:
-    return ""
-  if settings.get("multi_label"):
-    return "multi_label_classification"
-  return "single_label_classification" if settings["labels"] else "regression"
-
-
-def _label_settings(run: Mapping[str, Any], num_outputs: int) -> dict[str, Any]:
-  """Returns the keys of config.json about the outputs of a classifier: their names, and what they mean."""
-  names: Sequence[str] = ()
-  problem_type = _problem_type(run)
-  settings = run.get("data", {})
-  if problem_type:
-    names = parse_labels(settings["labels"])
-  elif run.get("task") == "tagging" and settings.get("scheme") in SCHEMES:
-    names = SCHEMES[settings["scheme"]].tags(parse_labels(settings.get("labels", ""), minimum=1))
-  if len(names) != num_outputs:  # a regression, a ranking (one output for two labels), or an unknown task
-    names = [f"LABEL_{index}" for index in range(num_outputs)]
-    problem_type = problem_type if problem_type == "regression" else ""
-  return {
-    "id2label": {str(index): name for index, name in enumerate(names)},
-    "label2id": {name: index for index, name in enumerate(names)},
-    **({"problem_type": problem_type} if problem_type else {}),
-  }
+def _label_keys(model: ConvertedModel) -> dict[str, Any]:
+  """Returns the keys of config.json about the outputs of a classifier: those of the source, or those of its run."""
+  if "classifier" not in model.heads:
+    return {}
+  if "id2label" in model.class_keys:
+    return {key: value for key, value in model.class_keys.items() if key != "architectures"}
+  return label_keys_of_run(model.run, len(model.weights["output_weights"]))
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fills_masks: bool) -> None:

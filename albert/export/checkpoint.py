@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,9 +19,7 @@ from albert.export.registry import FORMS, check_form
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry as task_registry
-from albert.tasks.glue.flags import format_labels
-from albert.tasks.glue.specs import CUSTOM
-from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
+from albert.tasks.published_models import settings_of_weights
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
 from albert.tokenization.vocabulary import NO_VOCABULARY, TokenizerConfig, run_directories
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
@@ -83,17 +81,18 @@ class ExportCheckpoint:
       UserError: a weight is missing, or its shape does not fit the config.
     """
     shapes = encoder_shapes(self.config)
-    return self._read({name: shapes[name] for name in shapes if name not in POOLER or self.file.has_pooler})
+    return _read(self.file, {name: shapes[name] for name in shapes if name not in POOLER or self.file.has_pooler})
 
-  def head_weights(self, head: str) -> dict[str, np.ndarray]:
-    """Reads all weights of a head, see encoder_weights."""
-    return self._read(heads(self.config)[head].shapes)
+  def head_weights(self, head: str, labels: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Reads all weights of a head, see encoder_weights. `labels`: those of the task, see WeightFile.with_labels."""
+    return _read(self.file.with_labels(labels), heads(self.config)[head].shapes)
 
-  def _read(self, shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, np.ndarray]:
-    missing, misshapen = self.file.compare(shapes)
-    self.file.refuse("lacks", missing, "give a checkpoint of this model and task")
-    self.file.refuse("has another shape for", misshapen, "give the config of these weights")
-    return {name: self.file.read(name) for name in shapes}
+
+def _read(file: WeightFile, shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, np.ndarray]:
+  missing, misshapen = file.compare(shapes)
+  file.refuse("lacks", missing, "give a checkpoint of this model and task")
+  file.refuse("has another shape for", misshapen, "give the config of these weights")
+  return {name: file.read(name) for name in shapes}
 
 
 class FoundCheckpoint(NamedTuple):
@@ -171,31 +170,16 @@ class SelectedForm:
   top_k: int = 5
 
 
-def _form_of_huggingface(file: WeightFile, name: str, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _form_of_class(file: WeightFile, name: str, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
   """Returns the form of the class that transformers' config.json names, and its settings; else `name` without any."""
-  config = files.read_json(file.config_file) if file.config_file else {}
-  architecture = next(iter(config.get("architectures") or [""]))
-  form = next((form for ending, form in _FORMS_OF_CLASSES.items() if architecture.endswith(ending)), "")
-  id_to_label = config.get("id2label") or {}
-  labels = [str(id_to_label[key]) for key in sorted(id_to_label, key=lambda key: (len(key), key))]  # "2" before "10"
-  settings: dict[str, Any] = {}
-  if form == "classifier":
-    problem = config.get("problem_type") or ("regression" if len(labels) == 1 else "")
-    form = {"regression": "regression", "multi_label_classification": "multi_label"}.get(problem, form)
-    settings = {"task_name": CUSTOM, "text_columns": "text", "multi_label": form == "multi_label"}
-    settings |= {"regression": True} if form == "regression" else {"labels": format_labels(labels)}
-  if name not in ("", form) or overrides.get("task_name"):
+  form = next((form for ending, form in _FORMS_OF_CLASSES.items() if file.architecture.endswith(ending)), "")
+  if overrides.get("task_name") or (form == "tagging" and name not in ("", form)):
     return name, {}
-  if form == "tagging" and not overrides.get("labels"):
-    types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
-    scheme = next((name for name, scheme in SCHEMES.items() if list(scheme.tags(types)) == labels), "")
-    if not scheme:
-      raise UserError(
-        f"{file.config_file}: the tags of id2label ({', '.join(labels)}) are not in the order of {', '.join(SCHEMES)}, "
-        f"such as {', '.join(SCHEMES['BIO'].tags(types[:2]))}: reorder them, and the rows of the head's weights"
-      )
-    settings |= {"scheme": scheme, "labels": format_labels(types)}
-  return form, settings
+  settings = {} if form == "tagging" and overrides.get("labels") else settings_of_weights(file)
+  if form == "classifier":
+    form = "regression" if "regression" in settings else "multi_label" if settings["multi_label"] else form
+    settings["text_columns"] = "text"
+  return (form, settings) if name in ("", form) else (name, {})
 
 
 def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm:
@@ -215,7 +199,7 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
   check_form(name)
   origin = f"{checkpoint.file.flag}={checkpoint.file.path}"
   if checkpoint.task is None:
-    name, class_settings = _form_of_huggingface(checkpoint.file, name, overrides)
+    name, class_settings = _form_of_class(checkpoint.file, name, overrides)
     overrides = {**class_settings, **overrides}
   if not name and checkpoint.task is None:
     raise UserError(
@@ -242,7 +226,7 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
     model_class: type[ServedModel] = pkgutil.resolve_name(FORMS[name].class_path)  # imports TensorFlow
   if model_class.head and model_class.head not in checkpoint.heads:
     held_heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
-    return f"the checkpoint has no {model_class.head} head ({held_heads})"
+    return f"the checkpoint has no {model_class.head} head ({held_heads}): fine-tune it first"
   if model_class.uses_pooler and not checkpoint.file.has_pooler:
     return f"the checkpoint has {NO_POOLER}"
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}

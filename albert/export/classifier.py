@@ -91,7 +91,7 @@ class _PooledHeadModel(ServedTextModel):
     self.fields = text_fields([f"{self.spec.name}: {column}" for column in self.spec.formats()[0].texts])
     self._num_outputs = len(self.labels) or 1  # a regression has no labels
     remedy = ": give the task's name or labels that it was trained with (--task_name, --labels)"
-    self.output = load_linear_head(checkpoint, self._num_outputs, self.spec.name, remedy)
+    self.output = load_linear_head(checkpoint, self.labels, self.spec.name, remedy)
     self._reads_windows = form.config.long_texts == WINDOWS
     if self._reads_windows:
       self.ids_rank = 3
@@ -253,7 +253,7 @@ class ServedMultipleChoice(ServedModel):
       RequestField(OPTIONS, 'the options; "" is not an option, it pads a shorter list', is_list=True),
     ]
     self._max_qa_length = min(form.config.max_qa_length, form.max_seq_length - _NUM_SPECIAL_TOKENS)
-    self.output = load_linear_head(checkpoint, 1, "multiple choice", "")
+    self.output = load_linear_head(checkpoint, (), "multiple choice", "")
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Makes a sequence for each option, int32 [B, K, S]. The sequence of a "" that pads a list is all padding."""

@@ -205,9 +205,11 @@ def log_odds_of(probabilities: np.ndarray) -> np.ndarray:
   return log_of(probabilities) - log_of(1.0 - probabilities.astype(np.float64))
 
 
-def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> network.LinearHead:
-  """Loads the head `classifier`, whose number of outputs must be that of `owner`."""
-  weights = checkpoint.head_weights("classifier")
+def load_linear_head(
+  checkpoint: ExportCheckpoint, labels: Sequence[str], owner: str, remedy: str
+) -> network.LinearHead:
+  """Loads the head `classifier` of `owner`, which has an output for each label, or one output without labels."""
+  weights, num_outputs = checkpoint.head_weights("classifier", labels), len(labels) or 1
   if len(weights["output_bias"]) != num_outputs:
     num_held = counted(len(weights["output_bias"]), "output")
     raise UserError(

@@ -132,7 +132,7 @@ class ServedTagger(ServedModel):
     self.fields = [RequestField(TEXT, "the text, of any length")]
     self.labels = data.tags
     owner = f"--scheme={data.scheme.name} with --labels={self.task_config.labels}"
-    self.output = load_linear_head(checkpoint, len(self.labels), owner, " tags: give those it was trained with")
+    self.output = load_linear_head(checkpoint, self.labels, owner, " tags: give those it was trained with")
     self.decoder = TagDecoder(data.scheme, self.labels)
 
   def _cut_into_windows(self, words: RaggedWords) -> tuple[TokenBatch, tf.Tensor]:

@@ -21,6 +21,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry
+from albert.tasks.glue.specs import CUSTOM, canonical_name
+from albert.tasks.published_models import settings_of_weights
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
 from albert.tokenization.vocabulary import NAMES, NO_VOCABULARY, vocabulary_in, vocabulary_sha256
 from albert.weights.files import WeightLocation
@@ -393,10 +395,27 @@ class Settings:
         values.pop("input_file", None)
     values["spm_model_file"] = self._vocabulary(values.get("spm_model_file", ""), weights)
     self._add_vocabulary_settings(values, weights)
+    if weights and not self._does_training:
+      self._add_label_settings(values, weights)
     if not values.get("cache_dir"):
       output_dir, is_finetuning = self.flags.get("output_dir", ""), issubclass(self._data_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
     return self._data_class(**values | changes)
+
+  def _add_label_settings(self, values: dict[str, Any], weights: WeightLocation) -> None:
+    """Adds the labels of weights that another library has trained, unless flags give them, and what they mean."""
+    fields = option_fields(self._data_class)
+    if values.get("labels") or values.get("regression") or "labels" not in fields:
+      return
+    if "task_name" in fields and canonical_name(values.get("task_name", "")) != CUSTOM:
+      return
+    settings = settings_of_weights(weights)
+    if weights.architecture and not (settings and settings.keys() <= fields.keys()):
+      raise UserError(
+        f"{weights.flag}={weights.path}: {weights.config_file} names {weights.architecture}, which has no head for "
+        "this task: fine-tune it first, with --do_train"
+      )
+    values |= {name: value for name, value in settings.items() if name not in values}
 
   def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
     """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""

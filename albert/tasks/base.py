@@ -249,6 +249,7 @@ class Task(abc.ABC):
     new_weights: prefixes of model weights that are newly initialized if --init_checkpoint does not have them.
     reinitialized_weights: prefixes of model weights that are newly initialized even if --init_checkpoint has them.
     ignored_weights: prefixes of weights that --init_checkpoint may have and the model does not have.
+    output_labels: the labels of the outputs of a classifier or tagger, in their order.
     unused_weights: prefixes of model weights that the task does not use. If a checkpoint lacks them, they are set to
       zero.
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
@@ -274,6 +275,7 @@ class Task(abc.ABC):
   new_weights: Sequence[str] = ()
   reinitialized_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()
+  output_labels: Sequence[str] = ()
   unused_weights: Sequence[str] = ()
   predicts_in_batches = True
   predictions_extension = ".tsv"

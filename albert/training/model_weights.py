@@ -20,6 +20,7 @@ from tf_keras.src import backend  # Keras exports no function that reads or rest
 from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.io.progress import log
+from albert.io.text import counted_names
 from albert.runs import output_files
 from albert.tasks.base import Task
 from albert.training.run_plan import RunPlan
@@ -212,8 +213,12 @@ class ModelWeights:
       raise UserError(
         f"{manager.directory} holds no undamaged checkpoint: train first (--do_train) or give --init_checkpoint"
       )
-    if self._source != config.init_checkpoint:
-      self.load_initial()
+    if self._source != config.init_checkpoint and (missing := self.load_initial()):
+      self._source = None
+      raise UserError(
+        f"--init_checkpoint={config.init_checkpoint}: lacks {counted_names(missing, 'weight')}; fine-tune it "
+        "first, with --do_train"
+      )
     dtype = self._plan.evaluation_precision
     log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run, {dtype})")
     return 0
@@ -242,6 +247,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> l
     config=task.model_config,
     head_settings=task.head_settings(),
     vocabulary=task.vocabulary(),
+    labels=task.output_labels,
   )
   newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""

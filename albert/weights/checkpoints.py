@@ -215,6 +215,7 @@ class CheckpointManager:
     directory: the directory of the step-N directories.
     keep: the number of newest undamaged checkpoints that `save` keeps; it keeps the best one, too.
     model_config: the config that is written into each checkpoint.
+    class_keys: further keys of this config, see albert.weights.files.WeightLocation.class_keys.
 
   Attributes:
     healthy_step: `prune` keeps the newest undamaged checkpoint up to this step, too; None for no such checkpoint.
@@ -222,10 +223,13 @@ class CheckpointManager:
       outside of training.
   """
 
-  def __init__(self, directory: str, *, keep: int, model_config: ModelConfig):
+  def __init__(
+    self, directory: str, *, keep: int, model_config: ModelConfig, class_keys: Mapping[str, object] | None = None
+  ):
     self.directory = directory
     self.keep = keep
     self.model_config = model_config
+    self.class_keys = class_keys or {}
     self.lock: DirectoryLock | None = None
     self.healthy_step: int | None = None
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
@@ -266,7 +270,7 @@ class CheckpointManager:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
-      files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), self.model_config.to_dict())
+      files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), {**self.model_config.to_dict(), **self.class_keys})
       paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
       entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
       files.write_json(os.path.join(staging, MANIFEST_FILE), {"step": step, "files": entries})

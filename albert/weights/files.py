@@ -1,14 +1,14 @@
 """Finds and opens weights in all supported formats, and gives them the names of the original ALBERT code.
 
-The formats are TensorFlow checkpoints (of this project and of the original) and safetensors. Finding weights, and the
-config, the vocabulary and the run that belong to them, imports no TensorFlow.
+The formats are TensorFlow checkpoints (of this project and of the original), safetensors, and PyTorch's files. Finding
+weights, and the config, the vocabulary and the run that belong to them, imports no TensorFlow.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,8 @@ FLAG, RESUME_FLAG = "--init_checkpoint", "--resume_from"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 # The directory of one checkpoint, or of all checkpoints of a run.
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
-_PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+_TORCH_FILE, _TORCH_EXTENSIONS = "pytorch_model.bin", (".bin", ".pt", ".pth")
+_INDEX_FILES = (SAFETENSORS_INDEX_FILE, _TORCH_FILE + ".index.json")
 # Constants that transformers saves.
 _CONSTANTS = (".position_ids", ".token_type_ids")
 # transformers may save a tied weight twice: name of the second copy -> name of the weight.
@@ -35,6 +36,20 @@ _TIED_BIAS = "predictions.decoder.bias"
 _TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight", _TIED_BIAS: "predictions.bias"}
 # Encoder weights of transformers' AlbertModel, whose names lack the prefix "albert.".
 _LACKS_PREFIX = re.compile(r"(embeddings|encoder|pooler)\.")
+
+
+# Ends of the names of transformers' classes whose outputs have labels.
+_LABELED_CLASSES = ("ForSequenceClassification", "ForTokenClassification")
+_CLASSIFIER = ("output_weights", "output_bias")
+
+
+def label_keys(names: Sequence[str], problem_type: str = "") -> dict[str, Any]:
+  """Returns the keys of transformers' config.json for outputs with these names. `problem_type` is left out if empty."""
+  return {
+    "id2label": {str(index): name for index, name in enumerate(names)},
+    "label2id": {name: index for index, name in enumerate(names)},
+    **({"problem_type": problem_type} if problem_type else {}),
+  }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +86,32 @@ class WeightLocation:
       f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it; give the model's config with "
       "--albert_config_file"
     )
+
+  @property
+  def class_keys(self) -> dict[str, Any]:
+    """What the config beside the weights says about their class in transformers; {} if it names none.
+
+    Its keys are architectures and, for a classifier or a tagger, those of label_keys.
+    """
+    values = files.read_json(self.config_file) if self.config_file else {}
+    architecture = next(iter(values.get("architectures") or [""]))
+    if not architecture.endswith(_LABELED_CLASSES):
+      return {"architectures": [architecture]} if architecture else {}
+    names = values.get("id2label") or {str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))}
+    if not isinstance(names, dict) or {*names} != {str(i) for i in range(len(names))}:
+      raise UserError(f"{self.config_file}: id2label is not an object of labels by their ids, from 0: correct it")
+    labels = [str(names[str(i)]) for i in range(len(names))]
+    return {"architectures": [architecture], **label_keys(labels, values.get("problem_type") or "")}
+
+  @property
+  def architecture(self) -> str:
+    """The class of transformers that the config beside the weights names; "" if it names none."""
+    return next(iter(self.class_keys.get("architectures", [])), "")
+
+  @property
+  def labels(self) -> tuple[str, ...]:
+    """The names of the outputs of a classifier or tagger from elsewhere, in their order; () if they are not known."""
+    return tuple(self.class_keys.get("id2label", {}).values())
 
   @property
   def vocabulary(self) -> str | None:
@@ -130,10 +171,12 @@ class WeightEntry(NamedTuple):
   Attributes:
     array: the array in the file; array.name is its name there.
     is_transposed: whether the file has the transposed matrix.
+    order: the numbers of the rows in the order in which they are read; () for the order of the file.
   """
 
   array: Array
   is_transposed: bool = False
+  order: Sequence[int] = ()
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -143,6 +186,8 @@ class WeightEntry(NamedTuple):
   def read(self) -> np.ndarray:
     """Reads the weight as float32, in the original's layout. See Array.read."""
     value = self.array.read()
+    if self.order:
+      value = value[list(self.order)]
     return np.ascontiguousarray(value.T if self.is_transposed else value)
 
 
@@ -164,6 +209,18 @@ class WeightFile(WeightLocation):
   def read(self, name: str) -> np.ndarray:
     """Reads the weight of a name in the original, see WeightEntry.read."""
     return self.entries[name].read()
+
+  def with_labels(self, labels: Sequence[str]) -> WeightFile:
+    """Returns these weights with the outputs of a classifier from elsewhere in the order of a task's labels.
+
+    The labels of its config must be the same ones. Otherwise the outputs keep their order.
+    """
+    found = self.labels
+    if sorted(labels) != sorted(found):
+      return self
+    order = [found.index(label) for label in labels]
+    head = {name: self.entries[name]._replace(order=order) for name in _CLASSIFIER if name in self.entries}
+    return dataclasses.replace(self, entries={**self.entries, **head})
 
   def compare(
     self, shapes: Mapping[str, tuple[int | None, ...]], sources: Mapping[str, str] | None = None
@@ -211,7 +268,7 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
     path, flag: see `open_weights`.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
   Raises:
-    UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
+    UserError: there are no weights, they are in a format that is not read, or a checkpoint with a manifest is damaged.
   """
   path = path.rstrip("/") or path
   names = files.listdir(path) if files.is_dir(path) else []
@@ -220,23 +277,22 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
     return find_weights(files.join(path, best_run), flag=flag, select=select)
   if SAFETENSORS_FILE in names:
     return WeightLocation(path, path, flag=flag)
-  if path.endswith(".safetensors") and not files.is_dir(path):
+  if path.endswith((".safetensors", *_TORCH_EXTENSIONS)) and not files.is_dir(path):
     if not files.exists(path):
       raise UserError(f"{flag}={path}: no such file")
     return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
-    if SAFETENSORS_INDEX_FILE in names:
+    if _TORCH_FILE in names:
+      return WeightLocation(files.join(path, _TORCH_FILE), path, flag=flag)
+    if not {*_INDEX_FILES}.isdisjoint(names):
       raise UserError(
         f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
         'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
       )
-    pickles = [
-      file for file in (path, *(files.join(path, name) for name in names)) if file.endswith(_PICKLE_EXTENSIONS)
-    ]
-    if pickles:
+    if others := [name for name in (path, *names) if name.endswith((".h5", ".msgpack"))]:
       raise UserError(
-        f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read; give the model.safetensors "
-        "of the same model, which transformers writes: AlbertModel.from_pretrained(PATH).save_pretrained(NEW_PATH)"
+        f"{flag}={path}: {others[0]} is a file of Keras or Flax: convert it in transformers 4, with the model's class: "
+        "AlbertModel.from_pretrained(DIRECTORY, from_tf=True or from_flax=True).save_pretrained(NEW_DIRECTORY)"
       )
   path, prefix = _find_checkpoint(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
@@ -278,7 +334,7 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     )
   remedy = files.hub_remedy(path) or (
     "give a checkpoint's prefix (the part before .index) or directory, the output_dir of a run, a Hugging Face "
-    "directory with model.safetensors, or a .safetensors file"
+    "directory with model.safetensors or pytorch_model.bin, or such a file"
   )
   raise UserError(f"{flag}={path}: no checkpoint there; {remedy}")
 
@@ -292,13 +348,13 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
         (such as Google's archives), a step-N directory, or the output_dir of a run, which stands for its newest
         undamaged checkpoint,
       - the output_dir of several runs (--num_runs), which stands for the best run,
-      - a Hugging Face directory with model.safetensors,
-      - a .safetensors file.
+      - a Hugging Face directory with model.safetensors or pytorch_model.bin,
+      - a .safetensors file, or a file that torch.save wrote.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
       of ALBERT or BERT, with or without the prefix `albert.` or `bert.`.
     flag: the flag with which the user gave the path, for errors.
   Raises:
-    UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
+    UserError: there are no weights, they are damaged, or their names are not those of an ALBERT.
   """
   return open_location(find_weights(path, flag=flag))
 
@@ -312,6 +368,10 @@ def open_location(location: WeightLocation) -> WeightFile:
   path, source = location.path, f"{location.flag}={location.path}"
   if location.prefix:
     arrays = open_bundle(location.prefix, location.flag)
+  elif path.endswith(_TORCH_EXTENSIONS) and not files.is_dir(path):
+    from albert.weights.torch_files import open_torch_file
+
+    arrays = open_torch_file(path, location.flag)
   else:
     arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
   weights = {name: array for name, array in arrays.items() if _is_weight(name, arrays)}

@@ -116,6 +116,7 @@ def warm_start(
   config: ModelConfig | None = None,
   head_settings: Mapping[str, Any] | None = None,
   vocabulary: VocabularyId | None = None,
+  labels: Sequence[str] = (),
 ) -> list[str]:
   """Initializes variables from the weights of --init_checkpoint. Nothing is assigned if there is an error.
 
@@ -135,13 +136,14 @@ def warm_start(
     head_settings: settings that must match before the head in the checkpoint is reused (see Task.head_settings); they
       are compared with those of the run that the weights come from.
     vocabulary: the model's vocabulary, which must be that of the weights; None if it is not known.
+    labels: the labels of the task's outputs, see WeightFile.with_labels.
   Returns:
     The names of the variables that keep their initial values.
   Raises:
     UserError: a variable is missing from the checkpoint or has another shape there, a weight of the checkpoint is not
       used, or the config, the vocabulary or the settings of the head differ. The message names them.
   """
-  file = open_weights(path)
+  file = open_weights(path).with_labels(labels)
   if vocabulary is not None:
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   recorded = set(files.read_json(file.config_file)) if file.config_file else set()

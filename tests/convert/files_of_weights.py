@@ -83,9 +83,9 @@ def huggingface_config(config: ModelConfig) -> dict[str, object]:
   return fields | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
 
 
-def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray]) -> str:
-  """Writes model.safetensors and config.json to a directory. Returns its path."""
+def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray], **keys: object) -> str:
+  """Writes model.safetensors and config.json, with further keys, to a directory. Returns its path."""
   directory.mkdir(parents=True, exist_ok=True)
   save_file(tensors, str(directory / "model.safetensors"))
-  (directory / "config.json").write_text(json.dumps(huggingface_config(config)))
+  (directory / "config.json").write_text(json.dumps(huggingface_config(config) | keys))
   return str(directory)

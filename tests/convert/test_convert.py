@@ -129,6 +129,30 @@ def test_config_json_says_what_the_outputs_of_a_run_mean(
   assert tokenizer_config["model_max_length"] == settings.get("max_seq_length", CONFIG.max_position_embeddings)
 
 
+@pytest.mark.parametrize("target", thorough_except(["albert"], ["albert", "tf1", "huggingface"]))
+@pytest.mark.parametrize(
+  ("keys", "class_name", "names"),
+  [
+    ({"id2label": {"1": "so, so", "0": "good"}, "problem_type": "multi_label_classification"},
+     "SequenceClassification", ["good", "so, so"]),
+    ({"num_labels": 1}, "SequenceClassification", ["LABEL_0"]),
+    ({}, "SequenceClassification", ["LABEL_0", "LABEL_1"]),  # transformers writes no labels if there are two like these
+    ({"id2label": {"0": "I-PER", "1": "O", "2": "B-PER"}}, "TokenClassification", ["I-PER", "O", "B-PER"]),
+    ({}, "MultipleChoice", [None]),
+  ],
+)  # fmt: skip
+def test_the_class_and_the_labels_of_other_peoples_models_are_kept(tmp_path, target, keys, class_name, names):
+  weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=len(names))
+  expected: dict[str, object] = {"architectures": [f"AlbertFor{class_name}"]}
+  source = write_huggingface(tmp_path / "source", CONFIG, huggingface_tensors(weights), **expected, **keys)
+  convert(source, str(tmp_path / "there"), target)
+  convert(str(tmp_path / "there"), str(tmp_path / "back"), "huggingface")
+  if None not in names:
+    expected |= {"id2label": {str(i): name for i, name in enumerate(names)}, "problem_type": keys.get("problem_type")}
+  config = json.loads((tmp_path / "back" / "config.json").read_text())
+  assert {key: config.get(key) for key in expected} == expected
+
+
 def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
   weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=1)
   source = write_tf1(tmp_path / "tf1", CONFIG, weights)

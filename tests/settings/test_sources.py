@@ -403,6 +403,41 @@ def test_the_case_is_that_of_a_pretraining_run_without_a_vocabulary(tmp_path: Pa
     Settings("race", flags).data_config(weights)
 
 
+CUSTOM = {"task_name": "Custom", "text_columns": "text"}
+CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"], "id2label": {"0": "no", "1": "yes", "2": "so, so"}}
+
+
+@pytest.mark.parametrize(
+  ("task", "flags", "keys", "expected"),
+  [
+    ("classifier", CUSTOM, CLASSIFIER, {"labels": '["no", "yes", "so, so"]', "multi_label": False}),
+    ("classifier", CUSTOM, {**CLASSIFIER, "problem_type": "multi_label_classification"}, {"multi_label": True}),
+    ("classifier", CUSTOM, {**CLASSIFIER, "id2label": {"0": "score"}}, {"labels": "", "regression": True}),
+    ("classifier", {**CUSTOM, "labels": "a,b,c"}, CLASSIFIER, {"labels": "a,b,c"}),
+    ("classifier", {**CUSTOM, "do_train": True}, CLASSIFIER, {"labels": ""}),
+    ("classifier", {"task_name": "mnli"}, CLASSIFIER, {"labels": ""}),
+    ("tagging", {}, {"architectures": ["AlbertForTokenClassification"],
+                     "id2label": {"0": "U-PER", "1": "B-PER", "2": "O", "3": "I-PER", "4": "L-PER"}},
+     {"scheme": "BILOU", "labels": "PER"}),
+    ("classifier", CUSTOM, {"architectures": ["AlbertModel"]}, r"json names AlbertModel, .*: fine-tune it first"),
+    ("tagging", {}, CLASSIFIER, "names AlbertForSequenceClassification, which has no head for this task"),
+  ],
+)  # fmt: skip
+def test_a_model_from_elsewhere_has_its_own_labels(
+  tmp_path: Path, task: str, flags: dict[str, Any], keys: dict[str, Any], expected: dict[str, Any] | str
+) -> None:
+  (tmp_path / "config.json").write_text(json.dumps(keys))
+  (tmp_path / "spiece.model").write_bytes(b"")
+  settings = Settings(task, {"do_eval": True, **flags})
+  weights = WeightLocation(str(tmp_path), str(tmp_path))
+  if isinstance(expected, str):
+    with pytest.raises(UserError, match=expected):
+      settings.data_config(weights)
+  else:
+    config = settings.data_config(weights)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
 def test_numbers_of_numpy_are_numbers():
   values: dict[str, Any] = {
     "num_train_steps": np.int64(2),

@@ -90,6 +90,7 @@ class TextTask(Task):
       multiple_choice=self._has_several_sequences,
       numbers_vary=self._reads_windows,
     )
+    self.output_labels = spec.labels
     main_metric = LOSS if config.best_metric == LOSS else spec.metrics[0]
     splits = data.evaluation_splits
     prefix = f"{splits[0]}_" if len(splits) > 1 else ""

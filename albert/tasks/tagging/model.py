@@ -54,6 +54,7 @@ class TaggingTask(Task):
       token_features=(WORD_TAGS,),
       group_label=TEXT_INDEX,
     )
+    self.output_labels = data.tags
     self.predictions_extension = data.extension(TEST)
 
   def head_settings(self) -> dict[str, Any]:
