@@ -16,6 +16,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
+from albert.config.command_flags import Range
 from albert.convert.convert_checkpoint import FORMATS, convert
 from albert.convert.huggingface import ARCHITECTURES
 from albert.errors import UserError
@@ -50,6 +51,19 @@ def define_flags() -> None:
     "transformers class that config.json names (default: the class that has the model's head)",
     choices=ARCHITECTURES,
   )
+  command_flags.define(
+    "str",
+    "add_tokens",
+    "",
+    "file with a word on each line that always stays a whole token; its embedding is the mean of those of its pieces",
+  )
+  command_flags.define(
+    "int",
+    "max_position_embeddings",
+    None,
+    "number of positions, more than the model has, for longer texts; the new ones are copies of the first, in order",
+    allowed=Range(1),
+  )
 
 
 def main() -> None:
@@ -65,6 +79,8 @@ def main() -> None:
     albert_config_file=flag_values.albert_config_file,
     spm_model_file=flag_values.spm_model_file,
     architecture=flag_values.architecture or "",
+    add_tokens=flag_values.add_tokens,
+    max_position_embeddings=flag_values.max_position_embeddings,
   )
   num_weights = len(report.splitlines()) - 1  # without the header
   directory = flag_values.output_dir

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from albert.config.model import LAYER_NORM_EPSILON
+from albert.convert import larger_model
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.errors import RunError, UserError
@@ -28,6 +29,8 @@ def convert(
   albert_config_file: str = "",
   spm_model_file: str = "",
   architecture: str = "",
+  add_tokens: str = "",
+  max_position_embeddings: int | None = None,
 ) -> str:
   """Converts weights to another format. The output directory appears only when it is complete.
 
@@ -37,6 +40,10 @@ def convert(
     target_format: one of FORMATS.
     architecture: the transformers class that config.json names, one of ARCHITECTURES; empty for the class with the
       model's head. Only for the format huggingface.
+    add_tokens: path of a file of tokens that the vocabulary gets, see albert.convert.larger_model.add_tokens; "" for
+      none.
+    max_position_embeddings: the number of positions, see albert.convert.larger_model.add_positions; None for those of
+      the model.
   Returns:
     The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
   Raises:
@@ -51,6 +58,10 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
+    if add_tokens:
+      model = larger_model.add_tokens(model, add_tokens, staging)
+    if max_position_embeddings:
+      model = larger_model.add_positions(model, max_position_embeddings)
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = "source\ttarget\tshape\tsha256\n" + "".join(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, CONVERSION), report)
