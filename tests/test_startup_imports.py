@@ -49,7 +49,7 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--spm_model_file=absent"], "absent: cannot read it (No such file or directory)"),
   ([*PRETRAINING, "--albert_config_file=absent"], "absent: no such file"),
   ([*PRETRAINING, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
-  ([*PRETRAINING, "--init_checkpoint=a.bin"], "--init_checkpoint=a.bin: is a PyTorch pickle"),
+  ([*PRETRAINING, "--init_checkpoint=a.bin"], "--init_checkpoint=a.bin: no such file"),
   ([*CLASSIFIER, "--train_file=absent"], "--train_file=absent: no such file"),
   ([*CLASSIFIER, "--train_file={texts}", "--nofrom_scratch"], "--do_train needs --init_checkpoint"),
   ([*CLASSIFIER, "--train_file={texts}", "--do_eval"], "--eval_file is missing"),

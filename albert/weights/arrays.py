@@ -1,8 +1,7 @@
 """Opens the arrays in files of weights: TensorFlow checkpoints and safetensors.
 
-Files may come from untrusted sources. Formats that can run code (pickles) are not read. The sizes in a file's header
-are checked before memory is allocated, and values are checked before they are used: they must be finite floating-point
-numbers.
+Files may come from untrusted sources. The sizes in a file's header are checked before memory is allocated, and values
+are checked before they are used: they must be finite floating-point numbers.
 """
 
 from __future__ import annotations
@@ -81,6 +80,13 @@ class Array:
         f"{first_index}): the file is damaged, or its training diverged; give another one"
       )
     return value
+
+
+def values_of_bytes(data: bytes | bytearray, dtype: str) -> np.ndarray:
+  """Returns the values of a type, such as "float32", that little-endian bytes hold. Those of bfloat16 are float32."""
+  if dtype == "bfloat16":  # its 16 bits are the upper half of the equal float32
+    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+  return np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
 
 
 def float32_sha256(value: np.ndarray) -> str:
@@ -167,9 +173,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   def read(entry: _HeaderEntry) -> np.ndarray:
     start, end = entry.data_offsets
     data = bytearray(content[data_start + start : data_start + end])
-    if entry.dtype == "BF16":  # its 16 bits are the upper half of the equal float32
-      return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-    return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)
+    return values_of_bytes(data, _SAFETENSORS_TYPES[entry.dtype]).reshape(entry.shape)
 
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   arrays = {}

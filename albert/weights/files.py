@@ -1,7 +1,7 @@
 """Finds and opens weights in all supported formats, and gives them the names of the original ALBERT code.
 
-The formats are TensorFlow checkpoints (of this project and of the original) and safetensors. Finding weights, and the
-config, the vocabulary and the run that belong to them, imports no TensorFlow.
+The formats are TensorFlow checkpoints (of this project and of the original), safetensors, and PyTorch's files. Finding
+weights, and the config, the vocabulary and the run that belong to them, imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 # The directory of one checkpoint, or of all checkpoints of a run.
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
-_PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+_TORCH_FILE, _TORCH_EXTENSIONS = "pytorch_model.bin", (".bin", ".pt", ".pth")
+_INDEX_FILES = (SAFETENSORS_INDEX_FILE, _TORCH_FILE + ".index.json")
+# Files of weights that only transformers 4 reads -> the argument with which it does.
+_OTHER_EXTENSIONS = {".h5": "from_tf=True", ".msgpack": "from_flax=True"}
 # Constants that transformers saves.
 _CONSTANTS = (".position_ids", ".token_type_ids")
 # transformers may save a tied weight twice: name of the second copy -> name of the weight.
@@ -211,7 +214,7 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
     path, flag: see `open_weights`.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
   Raises:
-    UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
+    UserError: there are no weights, they are in a format that is not read, or a checkpoint with a manifest is damaged.
   """
   path = path.rstrip("/") or path
   names = files.listdir(path) if files.is_dir(path) else []
@@ -220,24 +223,25 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
     return find_weights(files.join(path, best_run), flag=flag, select=select)
   if SAFETENSORS_FILE in names:
     return WeightLocation(path, path, flag=flag)
-  if path.endswith(".safetensors") and not files.is_dir(path):
+  if path.endswith((".safetensors", *_TORCH_EXTENSIONS)) and not files.is_dir(path):
     if not files.exists(path):
       raise UserError(f"{flag}={path}: no such file")
     return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
-    if SAFETENSORS_INDEX_FILE in names:
+    if _TORCH_FILE in names:
+      return WeightLocation(files.join(path, _TORCH_FILE), path, flag=flag)
+    if not {*_INDEX_FILES}.isdisjoint(names):
       raise UserError(
         f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
         'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
       )
-    pickles = [
-      file for file in (path, *(files.join(path, name) for name in names)) if file.endswith(_PICKLE_EXTENSIONS)
-    ]
-    if pickles:
-      raise UserError(
-        f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read; give the model.safetensors "
-        "of the same model, which transformers writes: AlbertModel.from_pretrained(PATH).save_pretrained(NEW_PATH)"
-      )
+    for file in (path, *(files.join(path, name) for name in names)):
+      for extension, argument in _OTHER_EXTENSIONS.items():
+        if file.endswith(extension):
+          raise UserError(
+            f"{flag}={file}: only transformers 4 reads this format: convert it there, with the class of the model, "
+            f"such as AlbertModel.from_pretrained(DIRECTORY, {argument}).save_pretrained(NEW_DIRECTORY)"
+          )
   path, prefix = _find_checkpoint(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
 
@@ -278,7 +282,7 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     )
   remedy = files.hub_remedy(path) or (
     "give a checkpoint's prefix (the part before .index) or directory, the output_dir of a run, a Hugging Face "
-    "directory with model.safetensors, or a .safetensors file"
+    "directory with model.safetensors or pytorch_model.bin, or such a file"
   )
   raise UserError(f"{flag}={path}: no checkpoint there; {remedy}")
 
@@ -292,13 +296,13 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
         (such as Google's archives), a step-N directory, or the output_dir of a run, which stands for its newest
         undamaged checkpoint,
       - the output_dir of several runs (--num_runs), which stands for the best run,
-      - a Hugging Face directory with model.safetensors,
-      - a .safetensors file.
+      - a Hugging Face directory with model.safetensors or pytorch_model.bin,
+      - a .safetensors file, or a file that torch.save wrote.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
       of ALBERT or BERT, with or without the prefix `albert.` or `bert.`.
     flag: the flag with which the user gave the path, for errors.
   Raises:
-    UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
+    UserError: there are no weights, they are damaged, or their names are not those of an ALBERT.
   """
   return open_location(find_weights(path, flag=flag))
 
@@ -312,6 +316,10 @@ def open_location(location: WeightLocation) -> WeightFile:
   path, source = location.path, f"{location.flag}={location.path}"
   if location.prefix:
     arrays = open_bundle(location.prefix, location.flag)
+  elif path.endswith(_TORCH_EXTENSIONS) and not files.is_dir(path):
+    from albert.weights.torch_files import open_torch_file
+
+    arrays = open_torch_file(path, location.flag)
   else:
     arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
   weights = {name: array for name, array in arrays.items() if _is_weight(name, arrays)}

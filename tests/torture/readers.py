@@ -100,7 +100,7 @@ def _read_table(path: Path) -> object:
   return tables.read_header(str(path)), tables.read_table(str(path), ["id", "label"])
 
 
-# Files that torch or pickle writes. They must be refused.
+# Files that torch or pickle writes.
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
