@@ -54,15 +54,14 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
     UserError: a line is no word that can stay whole, all are single pieces, or the kind of the vocabulary has merges.
   """
   if model.tokenizer_config is None:
-    raise UserError(f"--add_tokens={path}: the weights have no vocabulary beside them: give it with --spm_model_file")
+    raise UserError(f"--add_tokens={path}: the weights have no vocabulary beside them: give --spm_model_file")
   tokenizer = load_tokenizer(model.tokenizer_config)
   vocabulary = tokenizer.vocabulary
-  (name, content), *others = read_vocabulary_files(vocabulary.file).items()
-  is_bpe = vocabulary.kind == "byte_level_bpe" or (name.endswith(".model") and with_exact_scores(content) is content)
-  if others or is_bpe or (vocabulary.kind == "wordpiece" and name.endswith(".json")):
+  (name, content), *_ = read_vocabulary_files(vocabulary.file).items()
+  model_of_pieces = vocabulary.exact_model if isinstance(vocabulary, SentencePieceVocabulary) else b""
+  if name != "vocab.txt" and with_exact_scores(model_of_pieces) is model_of_pieces:  # no unigram model
     raise UserError(
-      f"--add_tokens={path}: {vocabulary.file} cannot have more tokens: this needs a unigram vocabulary of "
-      "SentencePiece, or a vocab.txt"
+      f"--add_tokens={path}: {vocabulary.file} is neither a unigram vocabulary nor a vocab.txt: take such"
     )
   tokens = _read_tokens(path, tokenizer)
   ids_of_tokens = {token: tokenizer.encode(token) for token in tokens}
@@ -78,10 +77,8 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   files.write_atomically(files.join(directory, name), _with_pieces(tokenizer, name, content, list(old_ids)))
   settings = dataclasses.replace(model.tokenizer_config, model_file=files.join(directory, name))
   larger = Tokenizer.from_config(settings)
-  if larger.pieces != [*tokenizer.pieces, *old_ids]:
-    raise UserError(f"--add_tokens={path}: {vocabulary.file} already has added tokens, which must be the last pieces")
   for token in cut:
-    if len(larger.encode(token)) > 1:
+    if larger.pieces != [*tokenizer.pieces, *old_ids] or len(larger.encode(token)) > 1:
       raise UserError(f"{path}, line {tokens[token]}: {token!r} would be cut in any case: leave it out, or change it")
   log(f"{path}: {len(cut)} of {counted(len(tokens), 'token')} added; the others are pieces of the vocabulary already")
   weights = {key: model.weights[key] for key in (_WORD_EMBEDDINGS, _OUTPUT_BIAS) if key in model.weights}

@@ -27,6 +27,7 @@ class ConvertedModel:
     heads: the names of its heads, keys of albert.weights.names.heads().
     tokenizer_config: its vocabulary, and the settings that it was made with; None if they are not known.
     run: the values of the config.json of its run; {} if the weights do not come from a run.
+    directory: the directory that it was read from.
   """
 
   config: ModelConfig
@@ -35,6 +36,7 @@ class ConvertedModel:
   heads: tuple[str, ...]
   tokenizer_config: TokenizerConfig | None
   run: Mapping[str, Any]
+  directory: str = ""
 
 
 def report_row(source: str, target: str, value: np.ndarray) -> str:
@@ -63,7 +65,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   weights = {name: file.read(name) for name in sorted(file.entries)}
   sources = {name: file.entries[name].array.name for name in weights}
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
-  return ConvertedModel(config, weights, sources, head_names, settings, file.run)
+  return ConvertedModel(config, weights, sources, head_names, settings, file.run, file.directory)
 
 
 def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:

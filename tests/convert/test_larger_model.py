@@ -117,9 +117,9 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, spm_model: str) -> None:
   with pytest.raises(UserError, match="--max_position_embeddings=48: the model has 48 positions: give more"):
     convert(source, str(tmp_path / "new"), "albert", max_position_embeddings=48)
   Path(source, "spiece.model").unlink()
-  with pytest.raises(UserError, match="no vocabulary beside them: give it with --spm_model_file"):
+  with pytest.raises(UserError, match="no vocabulary beside them: give --spm_model_file"):
     add(source, tmp_path, "zyxin\n")
   lines = ["the lazy dog jumps over the quick fox"] * 20
   train_small_model(Path(source) / "spiece.model", lines, 40, "bpe", hard_vocab_limit=False)
-  with pytest.raises(UserError, match=r"spiece\.model cannot have more tokens: this needs a unigram vocabulary"):
+  with pytest.raises(UserError, match=r"spiece\.model is neither a unigram vocabulary nor"):
     add(source, tmp_path, "zyxin\n")
