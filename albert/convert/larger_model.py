@@ -80,7 +80,7 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   for token in cut:
     if larger.pieces != [*tokenizer.pieces, *old_ids] or len(larger.encode(token)) > 1:
       raise UserError(f"{path}, line {tokens[token]}: {token!r} would be cut in any case: leave it out, or change it")
-  log(f"{path}: {len(cut)} of {counted(len(tokens), 'token')} added; the others are pieces of the vocabulary already")
+  log(f"{path}: {len(cut)} of its {counted(len(tokens), 'token')} are new: {counted(len(old_ids), 'piece')} added")
   weights = {key: model.weights[key] for key in (_WORD_EMBEDDINGS, _OUTPUT_BIAS) if key in model.weights}
   for key, rows in weights.items():
     new_rows = [rows[ids].mean(axis=0, dtype=np.float64).astype(np.float32) for ids in old_ids.values()]
