@@ -60,12 +60,9 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   (name, content), *_ = read_vocabulary_files(vocabulary.file).items()
   model_of_pieces = vocabulary.exact_model if isinstance(vocabulary, SentencePieceVocabulary) else b""
   if name != "vocab.txt" and with_exact_scores(model_of_pieces) is model_of_pieces:  # no unigram model
-    raise UserError(
-      f"--add_tokens={path}: {vocabulary.file} is neither a unigram vocabulary nor a vocab.txt: take such"
-    )
-  tokens = _read_tokens(path, tokenizer)
-  ids_of_tokens = {token: tokenizer.encode(token) for token in tokens}
-  cut = {token: ids for token, ids in ids_of_tokens.items() if len(ids) > 1 or ids[0] == tokenizer.special_ids.unk}
+    raise UserError(f"--add_tokens={path}: {vocabulary.file} must be a unigram vocabulary or a vocab.txt: take such")
+  tokens, unk = _read_tokens(path, tokenizer), [tokenizer.special_ids.unk]
+  cut = {token: ids for token in tokens if len(ids := tokenizer.encode(token)) > 1 or ids == unk}
   if not cut:
     raise UserError(f"--add_tokens={path}: has no token that {vocabulary.file} cuts into pieces: leave the flag out")
   old_ids = cut  # a new piece -> the pieces that stood for its text before
@@ -101,9 +98,7 @@ def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
     if isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
       token = tokenizer.vocabulary.processor.normalize(token).removeprefix(WORD_START)
     if word in special_pieces or not token or {" ", WORD_START} & {*token}:
-      raise UserError(
-        f"{path}, line {number}: {word!r} is a special piece, or not one word for this vocabulary: change it"
-      )
+      raise UserError(f"{path}, line {number}: {word!r} is special, or not one word for this vocabulary: change it")
     tokens.setdefault(token, number)
   return tokens
 

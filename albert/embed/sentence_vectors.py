@@ -38,11 +38,13 @@ _POOLING_KEYS = {
   MEAN: "pooling_mode_mean_tokens",
   "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
 }
+_REMEDY = "which this project does not follow: compute the vectors with sentence-transformers, or take another model"
 _TANH, _IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
-_SIZES = ("word_embedding_dimension", "embedding_dimension", "in_features", "out_features", "bias")
-# The settings of all parts -> the values that this project follows; () for any.
+_SIZES = ("word_embedding_dimension", "embedding_dimension", "in_features", "out_features", "bias", "max_seq_length")
+_OTHERS = ("do_lower_case", "include_prompt", "__version__", "model_type", "prompts", "similarity_fn_name")
+# The settings of a directory and its parts -> the values that this project follows; () for any.
 _SETTINGS: dict[str, tuple[Any, ...]] = {
-  **dict.fromkeys(("max_seq_length", "do_lower_case", "include_prompt", *_SIZES, *_POOLING_KEYS.values()), ()),
+  **dict.fromkeys((*_SIZES, *_OTHERS, *_POOLING_KEYS.values()), ()),
   "pooling_mode": (*_POOLING_KEYS,),
   "activation_function": (_TANH, _IDENTITY, "torch.nn.modules.activation.ReLU"),
   "module_input_name": ("sentence_embedding",),
@@ -126,22 +128,16 @@ def read_sentence_vectors(directory: str, flag: str) -> SentenceVectors | None:
   root = next((root for root in roots if any(folder == directory for _, folder in sentence_parts(root)[:1])), None)
   if root is None:
     return None
-  file = files.join(root, "config_sentence_transformers.json")
-  settings = _read_settings(file)
-  prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name"))
-  _check(file, {"default_prompt_name": prompt}, {})
+  _read_settings(files.join(root, "config_sentence_transformers.json"))
   parts = []
   for index, (path, folder) in enumerate(sentence_parts(root)):
     name = path.removeprefix("sentence_transformers.").rpartition(".")[2]
     if name not in (("Transformer",), ("Pooling",), ("Dense", "Normalize"))[min(index, 2)]:
-      _check(files.join(root, SENTENCE_PARTS), {f"part {index}": path}, {})
-    file = files.join(folder, "config.json" if index else SENTENCE_SETTINGS)
-    settings = _read_settings(file)
-    _check(file, settings, _SETTINGS)
+      raise UserError(f"{files.join(root, SENTENCE_PARTS)}: part {index} is {path}, {_REMEDY}")
+    settings = _read_settings(files.join(folder, "config.json" if index else SENTENCE_SETTINGS))
     weights = {}
     if name == "Dense":
-      file = files.join(folder, SAFETENSORS_FILE)
-      torch_file = files.join(folder, "pytorch_model.bin")
+      file, torch_file = (files.join(folder, name) for name in (SAFETENSORS_FILE, "pytorch_model.bin"))
       arrays = open_torch_file(torch_file, flag) if files.exists(torch_file) else open_safetensors(file, flag)
       weights = {key: array.read() for key, array in arrays.items()}
     parts.append(Part(name, settings, weights))
@@ -150,18 +146,13 @@ def read_sentence_vectors(directory: str, flag: str) -> SentenceVectors | None:
 
 
 def _read_settings(file: str) -> dict[str, Any]:
-  return files.read_json(file) if files.exists(file) else {}
-
-
-def _check(file: str, settings: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]]) -> None:
-  """Raises UserError for a setting that this project does not follow."""
+  """Returns the settings in a file; {} if there is none. Raises UserError for one that this project does not follow."""
+  settings = files.read_json(file) if files.exists(file) else {}
   for key, values in settings.items():
     for value in values if isinstance(values, list) else [values]:
-      if value and (key not in allowed or (allowed[key] and value not in allowed[key])):
-        raise UserError(
-          f"{file}: {key} is {format_value(value)}, which this project does not follow: compute the vectors with "
-          "sentence-transformers, or take another model"
-        )
+      if value and (key not in _SETTINGS or (_SETTINGS[key] and value not in _SETTINGS[key])):
+        raise UserError(f"{file}: {key} is {format_value(value)}, {_REMEDY}")
+  return settings
 
 
 def write_sentence_vectors(
@@ -172,30 +163,26 @@ def write_sentence_vectors(
   Args:
     directory, config, weights: the directory, and its model's config and weights.
     pooling: one of POOLINGS; or "" for `vectors` or, without them, the mean.
-    vectors: what makes the vectors, if the model is one of sentence-transformers.
+    vectors: what makes the vectors so far, if the model is one of sentence-transformers.
   """
   from safetensors.numpy import save
 
   size = config.hidden_size
   if pooling or vectors is None:
     mode = "cls" if pooling == POOLED else MEAN
-    settings: dict[str, Any] = {
-      "word_embedding_dimension": size,
-      **{key: mode == name for name, key in _POOLING_KEYS.items()},
-    }
+    settings: dict[str, Any] = {"word_embedding_dimension": size, _POOLING_KEYS[mode]: True}
     parts = [Part("Pooling", settings)]
     if pooling == POOLED:  # the pooler is a Dense
       kernel, bias = (weights[name] for name in POOLER)
       settings = {"in_features": size, "out_features": size, "bias": True, "activation_function": _TANH}
       parts.append(Part("Dense", settings, {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}))
-    vectors = SentenceVectors(tuple(parts), config.max_position_embeddings)
+    limit = vectors.max_seq_length if vectors else None
+    vectors = SentenceVectors(tuple(parts), limit or config.max_position_embeddings)
   modules = []
   transformer = Part("Transformer", {"max_seq_length": vectors.max_seq_length})
   for index, part in enumerate([transformer, *vectors.parts]):
-    path = f"{index}_{part.name}" if index else ""
-    modules.append(
-      {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{part.name}"}
-    )
+    path, class_name = f"{index}_{part.name}" if index else "", f"sentence_transformers.models.{part.name}"
+    modules.append({"idx": index, "name": str(index), "path": path, "type": class_name})
     files.makedirs(files.join(directory, path))
     files.write_json(files.join(directory, path, "config.json" if index else SENTENCE_SETTINGS), part.settings)
     if part.weights:

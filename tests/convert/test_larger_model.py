@@ -98,8 +98,8 @@ def test_positions_continue_with_copies_in_order(tmp_path: Path, spm_model: str,
 @pytest.mark.parametrize(
   ("tokens", "error"),
   [
-    ("fine\ntwo words\n", "tokens.txt, line 2: 'two words' is a special piece, or not one word for this vocabulary"),
-    ("[MASK]\n", "tokens.txt, line 1: '[MASK]' is a special piece"),
+    ("fine\ntwo words\n", "tokens.txt, line 2: 'two words' is special, or not one word for this vocabulary"),
+    ("[MASK]\n", "tokens.txt, line 1: '[MASK]' is special"),
     ("\u200b\u0301\n", "tokens.txt, line 1: "),
     ("zyxin15,\n", "tokens.txt, line 1: 'zyxin15,' would be cut in any case"),
     ("the\n\n", "has no token that "),
@@ -121,5 +121,5 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, spm_model: str) -> None:
     add(source, tmp_path, "zyxin\n")
   lines = ["the lazy dog jumps over the quick fox"] * 20
   train_small_model(Path(source) / "spiece.model", lines, 40, "bpe", hard_vocab_limit=False)
-  with pytest.raises(UserError, match=r"spiece\.model is neither a unigram vocabulary nor"):
+  with pytest.raises(UserError, match=r"spiece\.model must be a unigram vocabulary"):
     add(source, tmp_path, "zyxin\n")

@@ -63,7 +63,7 @@ def test_vectors_are_those_of_numpy_and_of_the_export(directory: Path, tmp_path:
   np.testing.assert_allclose(served["mean"], albert.encode(TEXTS, directory, pooling="mean"), atol=2e-6)
   for pooling in ("mean", "pooled", ""):
     convert(str(directory), str(tmp_path / f"x{pooling}"), "sentence_transformers", pooling=pooling)
-    expected = albert.encode(TEXTS, directory, pooling=pooling or None, max_length=None if not pooling else 48)
+    expected = albert.encode(TEXTS, directory, pooling=pooling or None)
     np.testing.assert_allclose(albert.encode(TEXTS, tmp_path / f"x{pooling}"), expected, atol=2e-6)
 
 
@@ -72,7 +72,7 @@ def test_vectors_are_those_of_numpy_and_of_the_export(directory: Path, tmp_path:
   [
     ("modules.json", [*FILES["modules.json"][:2], {"path": "x", "type": "sentence_transformers.models.LSTM"}], "LSTM"),
     ("modules.json", {"path": "0_Transformer"}, "is no list of parts"),
-    ("1_Pooling/config.json", {"pooling_mode": ["mean", "lasttoken"]}, "pooling_mode is 'lasttoken', which this"),
+    ("1_Pooling/config.json", {"pooling_mode": ["mean", "lasttoken"]}, "pooling_mode is 'lasttoken'"),
     ("1_Pooling/config.json", {**POOLING, "pooling_mode_weightedmean_tokens": True}, "weightedmean_tokens is true"),
     ("2_Dense/config.json", {**DENSE, "use_residual": True}, "use_residual is true"),
     ("2_Dense/config.json", {"activation_function": "my.Code"}, "activation_function is 'my.Code'"),

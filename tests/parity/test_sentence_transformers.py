@@ -16,8 +16,9 @@ from tests.parity.test_published_forms import albert_tokenizer, sentences
 
 torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 library = pytest.importorskip("sentence_transformers")
-from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
-from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
+base = pytest.importorskip("sentence_transformers.base.modules")
+Dense, Normalize, Transformer = base.Dense, base.Normalize, base.Transformer
+Pooling = pytest.importorskip("sentence_transformers.sentence_transformer.modules").Pooling
 
 TEXTS = [*sentences(60, seed=1), "a", "", "x y " * 60]
 WORDS = ["<URL>", "ibuprofen", "Straße", "été", "c++", "भारतीय"]
