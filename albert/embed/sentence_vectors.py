@@ -95,14 +95,14 @@ class SentenceVectors:
     """
     import tensorflow as tf  # takes seconds, and reading a directory needs none
 
-    is_token = mask[:, :, tf.newaxis] > 0
+    is_token = tf.expand_dims(mask, 2) > 0
     length = tf.reduce_sum(tf.cast(is_token, tf.float32), axis=1)
     total = tf.reduce_sum(tf.where(is_token, states, 0.0), axis=1)
     pooled = {
       "cls": lambda: states[:, 0],
       "max": lambda: tf.reduce_max(tf.where(is_token, states, states.dtype.min), axis=1),
       MEAN: lambda: total / length,
-      "mean_sqrt_len_tokens": lambda: total / tf.sqrt(length),
+      "mean_sqrt_len_tokens": lambda: total * tf.math.rsqrt(length),
     }
     x = tf.concat([pooled[mode]() for mode in self.parts[0].modes], axis=1)
     for part in self.parts[1:]:
@@ -111,7 +111,7 @@ class SentenceVectors:
         activation = part.settings.get("activation_function", _TANH)
         x = x if activation == _IDENTITY else tf.tanh(x) if activation == _TANH else tf.nn.relu(x)
       else:
-        x /= tf.maximum(tf.norm(x, axis=1, keepdims=True), 1e-12)
+        x *= tf.math.rsqrt(tf.maximum(tf.reduce_sum(x * x, axis=1, keepdims=True), 1e-24))
     return x
 
 

@@ -16,6 +16,7 @@ import albert
 from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
 from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.export_model import ALLOWED_OPS
 from albert.export.pretraining import ServedEmbeddings
 from tests.golden.make_tiny_albert import random_weights
 from tests.small_downloads import small_config, write_hub
@@ -60,6 +61,9 @@ def test_vectors_are_those_of_numpy_and_of_the_export(directory: Path, tmp_path:
   model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}))
   served = model.answer_texts(**{model.fields[0].name: tf.constant(TEXTS)})
   np.testing.assert_allclose(served["sentence_embedding"], vectors, atol=2e-6)
+  signature = [tf.TensorSpec([None, None, 24]), tf.TensorSpec([None, None], tf.int32)]
+  graph = tf.function(model.sentence_vectors.compute, input_signature=signature).get_concrete_function().graph
+  assert {operation.type for operation in graph.get_operations()} <= ALLOWED_OPS
   np.testing.assert_allclose(served["mean"], albert.encode(TEXTS, directory, pooling="mean"), atol=2e-6)
   for pooling in ("mean", "pooled", ""):
     convert(str(directory), str(tmp_path / f"x{pooling}"), "sentence_transformers", pooling=pooling)
