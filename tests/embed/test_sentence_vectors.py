@@ -61,6 +61,7 @@ def test_vectors_are_those_of_numpy_and_of_the_export(directory: Path, tmp_path:
   model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}))
   served = model.answer_texts(**{model.fields[0].name: tf.constant(TEXTS)})
   np.testing.assert_allclose(served["sentence_embedding"], vectors, atol=2e-6)
+  assert model.sentence_vectors is not None
   signature = [tf.TensorSpec([None, None, 24]), tf.TensorSpec([None, None], tf.int32)]
   graph = tf.function(model.sentence_vectors.compute, input_signature=signature).get_concrete_function().graph
   assert {operation.type for operation in graph.get_operations()} <= ALLOWED_OPS
