@@ -23,6 +23,7 @@ from albert.io.json_text import decode_object
 from albert.io.progress import log
 from albert.io.protobuf import encode_bytes_field
 from albert.io.text import counted
+from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
 from albert.tokenization.sentence_piece import SentencePieceVocabulary, with_exact_scores
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
@@ -72,6 +73,8 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
       first, *rest = cut[token]
       old_ids[token] = [i for i in (int(vocabulary.ids_inside_word[first]), *rest) if i >= 0]
   files.write_atomically(files.join(directory, name), _with_pieces(tokenizer, name, content, list(old_ids)))
+  # Beside the vocabulary, where a tokenizer looks for its rules.
+  files.write_json(files.join(directory, FILE_NAME), huggingface_tokenizer_config(model.tokenizer_config))
   settings = dataclasses.replace(model.tokenizer_config, model_file=files.join(directory, name))
   larger = Tokenizer.from_config(settings)
   for token in cut:
