@@ -15,8 +15,10 @@ if __name__ == "__main__":
 from absl import flags
 
 from albert.config import command_flags
+from albert.config.command_flags import Range
 from albert.convert.convert_checkpoint import FORMATS, convert
 from albert.convert.huggingface import ARCHITECTURES
+from albert.embed.sentence_vectors import POOLINGS
 from albert.io import files
 from albert.runs.output_files import CONVERSION
 
@@ -39,7 +41,7 @@ def define_flags() -> None:
     "format",
     None,
     "albert: a checkpoint for --init_checkpoint of run_*; tf1: model.ckpt for the original's code; huggingface: a "
-    "directory for transformers",
+    "directory for transformers; sentence_transformers: one for sentence-transformers",
     choices=FORMATS,
     required=True,
   )
@@ -52,6 +54,12 @@ def define_flags() -> None:
     "transformers class that config.json names (default: the class that has the model's head)",
     choices=ARCHITECTURES,
   )
+  meaning = "vectors of --format=sentence_transformers, see albert.embed (default: as weights of that format, or mean)"
+  command_flags.define("str", "pooling", None, meaning, choices=POOLINGS)
+  meaning = "file with a word on each line that always stays a whole token; its row is the mean of those of its pieces"
+  command_flags.define("str", "add_tokens", "", meaning)
+  meaning = "number of positions, more than the model has; the new ones are copies of the first ones, in order"
+  command_flags.define("int", "max_position_embeddings", None, meaning, allowed=Range(1))
 
 
 def main() -> None:
@@ -64,6 +72,9 @@ def main() -> None:
     albert_config_file=flag_values.albert_config_file,
     spm_model_file=flag_values.spm_model_file,
     architecture=flag_values.architecture or "",
+    pooling=flag_values.pooling or "",
+    add_tokens=flag_values.add_tokens,
+    max_position_embeddings=flag_values.max_position_embeddings,
   )
   num_weights = len(report.splitlines()) - 1  # without the header
   directory = flag_values.output_dir

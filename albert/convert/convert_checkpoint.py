@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 from albert.config.model import LAYER_NORM_EPSILON
+from albert.convert import larger_model
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
+from albert.embed.sentence_vectors import POOLED, read_sentence_vectors, write_sentence_vectors
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
 from albert.io.progress import log
@@ -14,8 +17,10 @@ from albert.runs.output_files import CONVERSION
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import read_vocabulary_files
 from albert.weights.checkpoints import CheckpointManager, write_bundle
+from albert.weights.files import FLAG
+from albert.weights.names import NO_POOLER, POOLER
 
-FORMATS = ("albert", "tf1", "huggingface")
+FORMATS = ("albert", "tf1", "huggingface", "sentence_transformers")
 # The prefix of the files of the format tf1, as in the archives of the original.
 _TF1_PREFIX = "model.ckpt"
 
@@ -28,6 +33,9 @@ def convert(
   albert_config_file: str = "",
   spm_model_file: str = "",
   architecture: str = "",
+  pooling: str = "",
+  add_tokens: str = "",
+  max_position_embeddings: int | None = None,
 ) -> str:
   """Converts weights to another format. The output directory appears only when it is complete.
 
@@ -37,6 +45,12 @@ def convert(
     target_format: one of FORMATS.
     architecture: the transformers class that config.json names, one of ARCHITECTURES; empty for the class with the
       model's head. Only for the format huggingface.
+    pooling: one of albert.embed.sentence_vectors.POOLINGS; empty for what a directory of sentence-transformers says,
+      without one the mean. Only for the format sentence_transformers.
+    add_tokens: path of a file of tokens that the vocabulary gets, see albert.convert.larger_model.add_tokens; "" for
+      none.
+    max_position_embeddings: the number of positions, see albert.convert.larger_model.add_positions; None for those of
+      the model.
   Returns:
     The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
   Raises:
@@ -44,6 +58,8 @@ def convert(
   """
   if architecture and target_format != "huggingface":
     raise UserError(f"--architecture={architecture}: is for --format=huggingface")
+  if pooling and target_format != "sentence_transformers":
+    raise UserError(f"--pooling={pooling}: is for --format=sentence_transformers")
   output_dir = output_dir.rstrip("/")
   _check_empty(output_dir)
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
@@ -51,6 +67,12 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
+    if add_tokens:
+      model = larger_model.add_tokens(model, add_tokens, staging)
+    if max_position_embeddings:
+      model = larger_model.add_positions(model, max_position_embeddings)
+    if target_format == "sentence_transformers":
+      model, architecture = _with_sentence_parts(model, staging, pooling), "AlbertModel"
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = "source\ttarget\tshape\tsha256\n" + "".join(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, CONVERSION), report)
@@ -77,9 +99,21 @@ def _check_empty(output_dir: str) -> None:
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
+def _with_sentence_parts(model: ConvertedModel, directory: str, pooling: str) -> ConvertedModel:
+  """Writes what sentence-transformers needs besides the encoder and the tokenizer, and returns the encoder."""
+  if model.tokenizer_config is None:
+    raise UserError("--format=sentence_transformers: the weights have no vocabulary beside them: give --spm_model_file")
+  if pooling == POOLED and POOLER[0] not in model.weights:
+    raise UserError(f"--pooling={pooling}: the weights have {NO_POOLER}")
+  vectors = read_sentence_vectors(model.directory, FLAG)
+  write_sentence_vectors(directory, model.config, model.weights, pooling, vectors)
+  encoder = {name: value for name, value in model.weights.items() if name.startswith("bert/")}
+  return dataclasses.replace(model, weights=encoder, heads=())
+
+
 def _write(model: ConvertedModel, directory: str, target_format: str, architecture: str) -> list[str]:
   """Writes the weights and their config, and returns the rows of the report."""
-  if target_format == "huggingface":
+  if target_format in ("huggingface", "sentence_transformers"):
     return write_huggingface(model, directory, architecture)
   if target_format == "tf1":
     model = _write_tf1(model, directory)

@@ -28,6 +28,7 @@ class ConvertedModel:
     tokenizer_config: its vocabulary, and the settings that it was made with; None if they are not known.
     run: the values of the config.json of its run; {} if the weights do not come from a run.
     class_keys: of a classifier, what transformers' config.json says about it, see WeightLocation.class_keys.
+    directory: the directory that it was read from.
   """
 
   config: ModelConfig
@@ -37,6 +38,7 @@ class ConvertedModel:
   tokenizer_config: TokenizerConfig | None
   run: Mapping[str, Any]
   class_keys: Mapping[str, Any]
+  directory: str = ""
 
 
 def report_row(source: str, target: str, value: np.ndarray) -> str:
@@ -66,7 +68,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   sources = {name: file.entries[name].array.name for name in weights}
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
   class_keys = file.class_keys if "classifier" in head_names else {}
-  return ConvertedModel(config, weights, sources, head_names, settings, file.run, class_keys)
+  return ConvertedModel(config, weights, sources, head_names, settings, file.run, class_keys, file.directory)
 
 
 def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:

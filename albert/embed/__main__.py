@@ -20,6 +20,7 @@ from albert import startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
+from albert.embed.sentence_vectors import POOLINGS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress, log
@@ -61,16 +62,17 @@ def define_flags() -> None:
   command_flags.define(
     "str",
     "pooling",
-    "mean",
-    "mean: the mean of the last layer over all tokens; pooled: the output of the pooler at [CLS]",
-    choices=("mean", "pooled"),
+    None,
+    "mean: the mean of the last layer over all tokens; pooled: the output of the pooler at [CLS] (default: what a "
+    "directory of sentence-transformers says, else mean)",
+    choices=POOLINGS,
   )
   command_flags.define(
     "int",
     "max_seq_length",
     None,
-    "largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut (default: the number of the "
-    "model's positions)",
+    "largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut (default: what a "
+    "directory of sentence-transformers says, else the number of the model's positions)",
     allowed=Range(3),
   )
   command_flags.define("int", "batch_size", 32, "texts computed together", allowed=Range(1, MAX_BATCH_SIZE))

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.examples import cut_warning
+from albert.embed.sentence_vectors import MEAN, POOLED, POOLINGS, SentenceVectors, read_sentence_vectors
 from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.io.progress import log
@@ -26,8 +27,6 @@ from albert.weights.names import NO_POOLER
 
 # N texts, B texts of a batch, S sequence, H hidden.
 
-# How the states of tokens become an embedding: their mean in the last layer; or the output of the pooler at [CLS].
-POOLINGS = MEAN, POOLED = "mean", "pooled"
 # More batches than this are computed with a traced graph. Tracing albert_base takes as long as about this many batches,
 # and a graph, whose operations TensorFlow fuses, needs a quarter less time for a batch.
 _MAX_UNTRACED_BATCHES = 8
@@ -40,7 +39,7 @@ def encode(
   encoder: AnyPath | Encoder,
   *,
   tokenizer: Tokenizer | None = None,
-  pooling: str = MEAN,
+  pooling: str | None = None,
   max_length: int | None = None,
   batch_size: int = 32,
 ) -> np.ndarray:
@@ -55,13 +54,14 @@ def encode(
     tokenizer: the tokenizer of the weights; None for the one that is stored beside them. It is required if `encoder` is
       an Encoder.
     pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
-      the pooler at [CLS], which the sentence heads read.
-    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for the largest
-      number that the encoder has position embeddings for.
+      the pooler at [CLS], which the sentence heads read. None for what a directory of sentence-transformers says,
+      without one the mean.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for what such a
+      directory says, without one the largest number that the encoder has position embeddings for.
     batch_size: B, texts that are computed at a time.
 
   Returns:
-    float32 [N, H], in the order of the texts.
+    float32 [N, H], in the order of the texts; a Pooling or Dense of sentence-transformers may change H.
 
   Raises:
     UserError: the weights or the vocabulary cannot be read, a text is no string, the encoder's weights have no pooler
@@ -88,7 +88,7 @@ class TextEncoder:
     encoder, tokenizer, pooling, max_length, batch_size: see `encode`.
 
   Attributes:
-    hidden_size: H, the size of an embedding.
+    hidden_size: the size of an embedding.
   """
 
   def __init__(
@@ -96,20 +96,21 @@ class TextEncoder:
     encoder: AnyPath | Encoder,
     *,
     tokenizer: Tokenizer | None = None,
-    pooling: str = MEAN,
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_size: int = 32,
   ):
-    if pooling not in POOLINGS:
+    if pooling not in (None, *POOLINGS):
       raise UserError(f"pooling is {pooling!r}: give {MEAN!r} or {POOLED!r}")
     if batch_size < 1:
       raise UserError(f"batch_size is {batch_size}: give at least 1")
-    self._encoder, self._tokenizer = _load(encoder, tokenizer, pooling)
-    self._pooling = pooling
-    self._max_length = max_length or self._encoder.config.max_position_embeddings
+    self._encoder, self._tokenizer, vectors = _load(encoder, tokenizer, pooling)
+    self._pooling, self._vectors = pooling, vectors if pooling is None else SentenceVectors()
+    positions = self._encoder.config.max_position_embeddings
+    self._max_length = max_length or min(vectors.max_seq_length or positions, positions)
     self._batch_size = batch_size
     self._traced_embed: Callable[..., tf.Tensor] | None = None
-    self.hidden_size = self._encoder.config.hidden_size
+    self.hidden_size = self._vectors.size(self._encoder.config.hidden_size)
     # Of each call of `encode`: the tokens that each text loses, and the share of <unk>; texts of one with many <unk>.
     self._cut_tokens: list[np.ndarray] = []
     self._unknown_shares: list[float] = []
@@ -172,15 +173,19 @@ class TextEncoder:
       no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
       return tf.cast(self._encoder(inputs, training=False, positions=no_positions).pooled_output, tf.float32)
     states = tf.cast(self._encoder(inputs, training=False).sequence_output, tf.float32)  # [B, S, H]
-    mask = tf.cast(inputs["input_mask"], tf.float32)[:, :, tf.newaxis]  # [B, S, 1]
-    return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
+    return self._vectors.compute(states, inputs["input_mask"])
 
 
-def _load(encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str) -> tuple[Encoder, Tokenizer]:
-  """Loads the encoder and the tokenizer if they are given as a path. See `encode` for the arguments."""
+def _load(
+  encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str | None
+) -> tuple[Encoder, Tokenizer, SentenceVectors]:
+  """Loads the encoder, the tokenizer and what makes the vectors if a path is given. See `encode` for the arguments."""
+  vectors = None
   if isinstance(encoder, str | os.PathLike):
     tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
-    if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:
+    file = open_pretrained(encoder).file
+    vectors = read_sentence_vectors(file.directory, file.flag)
+    if pooling == POOLED and not file.has_pooler:
       raise UserError(f"weights={encoder}: has {NO_POOLER}; or give pooling={MEAN!r}")
     encoder = Encoder.from_pretrained(encoder)
   if not isinstance(encoder, Encoder):
@@ -194,4 +199,4 @@ def _load(encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str)
       f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {encoder.config.vocab_size}: give the "
       "vocabulary of the encoder's weights"
     )
-  return encoder, tokenizer
+  return encoder, tokenizer, vectors or SentenceVectors()

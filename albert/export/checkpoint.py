@@ -14,6 +14,7 @@ from albert import startup
 from albert.config.base import check_types, from_dict, option_fields
 from albert.config.model import ModelConfig, load_model_config
 from albert.config.run import FinetuningConfig
+from albert.embed.sentence_vectors import read_sentence_vectors
 from albert.errors import UserError
 from albert.export.registry import FORMS, check_form
 from albert.io import files
@@ -231,7 +232,9 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
     return f"the checkpoint has {NO_POOLER}"
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
   num_positions = checkpoint.config.max_position_embeddings
-  values["max_seq_length"] = values.get("max_seq_length") or num_positions
+  vectors = read_sentence_vectors(checkpoint.file.directory, checkpoint.file.flag) if name == "embeddings" else None
+  limit = vectors.max_seq_length if vectors else None
+  values["max_seq_length"] = values.get("max_seq_length") or min(limit or num_positions, num_positions)
   max_seq_length = check_types(FinetuningConfig, values, source=checkpoint.file.path, strict=False)["max_seq_length"]
   if max_seq_length > num_positions:
     raise UserError(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.data.schema import INPUT_IDS
+from albert.embed.sentence_vectors import read_sentence_vectors
 from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.companion_files import NamedArrays
@@ -229,18 +230,20 @@ class ServedSentenceOrder(_PretrainingForm):
 
 
 class ServedEmbeddings(ServedTextModel):
-  """Serves embeddings: the pooled output and the mean of the last layer, or only the mean if there is no pooler."""
+  """Serves embeddings: the mean of the last layer, the pooler's output, and the vectors of sentence-transformers."""
 
   summary = "computes embeddings of texts"
   uses_pooler = False
   answers: ClassVar[Mapping[str, str]] = {
     "pooled": "the output of the pooler at [CLS], float32 [B, H]",
     "mean": "the mean of the last layer over all tokens, including [CLS] and [SEP], float32 [B, H]",
+    "sentence_embedding": "the vector that sentence-transformers computes with this model, float32 [B, D]",
   }
 
   def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
     super().__init__(checkpoint, form)
     self.fields = text_fields(["any text"])
+    self.sentence_vectors = read_sentence_vectors(checkpoint.file.directory, checkpoint.file.flag)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     sequence_output = self.encoder.sequence_output(tokens, layout)  # [B, S, H], zeros at padding
@@ -248,8 +251,11 @@ class ServedEmbeddings(ServedTextModel):
     answers = {"mean": tf.reduce_sum(sequence_output, axis=1) / num_tokens}
     if self.encoder.pooler is not None:
       answers["pooled"] = self.encoder.pool(sequence_output[:, 0])
+    if self.sentence_vectors:
+      answers["sentence_embedding"] = self.sentence_vectors.compute(sequence_output, tokens.input_mask)
     return answers
 
   def available_answers(self) -> Mapping[str, str]:
-    """`pooled` is available only if the checkpoint has a pooler."""
-    return {name: text for name, text in self.answers.items() if name == "mean" or self.encoder.pooler is not None}
+    """See ServedModel.available_answers: not every checkpoint has a pooler, or is one of sentence-transformers."""
+    missing = {"pooled": self.encoder.pooler is None, "sentence_embedding": not self.sentence_vectors}
+    return {name: text for name, text in self.answers.items() if not missing.get(name)}

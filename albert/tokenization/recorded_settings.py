@@ -29,11 +29,13 @@ from albert.tokenization.vocabulary import (
   json_model_type,
   kind_of,
   run_directories,
+  transformer_directory,
   vocabulary_in,
   word_rules,
 )
 
 FILE_NAME = SETTINGS_FILE
+SENTENCE_SETTINGS = "sentence_bert_config.json"  # of a Transformer in sentence-transformers
 _RUN_CONFIG = "config.json"
 # Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
 _TOKEN_FILES = ("special_tokens_map.json", "added_tokens.json")
@@ -89,7 +91,7 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     UserError: there is no vocabulary, or see `tokenizer_config`.
   """
   path_text = os.fspath(path)
-  path = path_text.rstrip("/") or path_text
+  path = transformer_directory(path_text.rstrip("/") or path_text)
   if files.exists(files.join(path, _EXPORTED_SETTINGS)):
     assets = files.join(path, _EXPORTED_ASSETS)
     return tokenizer_config(vocabulary_in(assets) or files.join(assets, NAMES[0]), **given)
@@ -128,9 +130,13 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   """Returns the settings of a vocabulary that are given or recorded, by name; see `tokenizer_config`."""
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
-  records = [_read_record(directory, vocabulary) for directory in dict.fromkeys([_directory(vocabulary), *directories])]
+  folders = dict.fromkeys([_directory(vocabulary), *directories])
+  records = [_read_record(folder, vocabulary) for folder in folders]
   if json_model_type(vocabulary):
     records[:0] = [(vocabulary, read_tokenizer(vocabulary, _read(vocabulary)).settings)]
+  for path in (files.join(folder, SENTENCE_SETTINGS) for folder in folders):
+    if files.exists(path) and files.read_json(path).get("do_lower_case"):  # before the tokenizer, whatever that does
+      records = [(file, {**recorded, "do_lower_case": True}) for file, recorded in records]
   for file, recorded in records:
     for name in SETTINGS:
       value = recorded.get(name)
@@ -182,12 +188,17 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
         return run_config, {}  # earlier versions wrote this default also for shards of cased text
       return run_config, values
     if files.exists(huggingface_config):
-      with files.open_file(huggingface_config) as file:
-        data = file.read().replace(_NO_MAX_LENGTH, b"null")
-      values = decode_object(huggingface_config, data, _REMEDY)
+      values = read_tokenizer_config(folder)
       _check_huggingface(huggingface_config, values, vocabulary)
       return huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary)
   return "", {}
+
+
+def read_tokenizer_config(directory: str) -> dict[str, Any]:
+  """Returns the values of tokenizer_config.json in a directory; {} if there is none."""
+  path = files.join(directory, FILE_NAME)
+  data = _read(path).replace(_NO_MAX_LENGTH, b"null")
+  return decode_object(path, data, _REMEDY) if files.exists(path) else {}
 
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:

@@ -19,8 +19,10 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.json_text import decode
 
 _SENTENCE_PIECE, _WORDPIECE = "spiece.model", "vocab.txt"
+SENTENCE_PARTS = "modules.json"  # of a directory of sentence-transformers
 # Byte-level BPE: one file with everything, or one with the pieces beside one with the merges.
 _TOKENIZER, _BPE_PIECES, _BPE_MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 SETTINGS_FILE = "tokenizer_config.json"  # of Hugging Face, see `recorded_settings`
@@ -421,6 +423,24 @@ def contents_sha256(contents: Mapping[str, bytes]) -> str:
 def vocabulary_sha256(path: str) -> str:
   """Returns the SHA-256 that identifies the vocabulary at a path, see `contents_sha256`."""
   return contents_sha256(read_vocabulary_files(path))
+
+
+def sentence_parts(directory: str) -> list[tuple[str, str]]:
+  """Returns the class and the folder of each part of a model of sentence-transformers; [] for other directories."""
+  path = files.join(directory, SENTENCE_PARTS)
+  if not files.exists(path):
+    return []
+  with files.open_file(path) as file:
+    parts = decode(path, file.read())
+  try:
+    return [(part["type"], files.join(directory, part["path"]).rstrip("/")) for part in parts]
+  except (KeyError, TypeError) as error:
+    raise UserError(f"{path}: is no list of parts with their type and path: restore the file") from error
+
+
+def transformer_directory(directory: str) -> str:
+  """Returns the directory of weights and vocabulary: in one of sentence-transformers, the folder of its first part."""
+  return next((folder for _, folder in sentence_parts(directory)), directory)
 
 
 def find_vocabulary(directory: str) -> str | None:

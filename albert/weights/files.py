@@ -18,7 +18,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.text import counted_names
 from albert.runs import output_files
-from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
+from albert.tokenization.vocabulary import find_vocabulary, run_directories, transformer_directory, vocabulary_sha256
 from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
@@ -270,7 +270,7 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
   Raises:
     UserError: there are no weights, they are in a format that is not read, or a checkpoint with a manifest is damaged.
   """
-  path = path.rstrip("/") or path
+  path = transformer_directory(path.rstrip("/") or path)
   names = files.listdir(path) if files.is_dir(path) else []
   if output_files.RUNS in names:
     best_run = output_files.read_runs(files.join(path, output_files.RUNS))["best_run"]

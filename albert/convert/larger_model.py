@@ -1,0 +1,127 @@
+"""Makes a model larger before it is converted: adds tokens to its vocabulary, or positions for longer texts.
+
+A token that is added always stays whole. To the pieces of a SentencePiece model it is added twice: with ▁ for the start
+of a word, and without it for elsewhere. Its score is so high that no other pieces for the same text have a higher sum,
+so SentencePiece, transformers and the graph give the same ids, and text is normalized as before. A WordPiece vocabulary
+takes the longest piece that fits, so that the token is one more line; it must be a word by the rules of BERT.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+
+import numpy as np
+
+from albert.config.model import ModelConfig
+from albert.convert.model import ConvertedModel
+from albert.data.tables import read_lines
+from albert.errors import UserError
+from albert.io import files
+from albert.io.json_text import decode_object
+from albert.io.progress import log
+from albert.io.protobuf import encode_bytes_field
+from albert.io.text import counted
+from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
+from albert.tokenization.sentence_piece import SentencePieceVocabulary, with_exact_scores
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
+
+_WORD_EMBEDDINGS, _OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+_POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
+
+
+def add_positions(model: ConvertedModel, num_positions: int) -> ConvertedModel:
+  """Returns a model for longer texts: the position embeddings continue with copies of the first ones, in order."""
+  rows = model.weights[_POSITION_EMBEDDINGS]
+  if num_positions <= len(rows):
+    raise UserError(f"--max_position_embeddings={num_positions}: the model has {len(rows)} positions: give more")
+  config = dataclasses.replace(model.config, max_position_embeddings=num_positions)
+  return _replace_rows(model, config, {_POSITION_EMBEDDINGS: np.resize(rows, (num_positions, rows.shape[1]))})
+
+
+def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedModel:
+  """Returns a model with more tokens, and writes its vocabulary.
+
+  The embedding of a new piece is the mean of those of the pieces that stood for its text before, and so is its bias in
+  the masked language model: its logit is the mean of their logits.
+
+  Args:
+    model: the model.
+    path: a file with a token on each line; blank lines are ignored.
+    directory: where to write the vocabulary.
+  Raises:
+    UserError: a line is no word that can stay whole, all are single pieces, or the kind of the vocabulary has merges.
+  """
+  if model.tokenizer_config is None:
+    raise UserError(f"--add_tokens={path}: the weights have no vocabulary beside them: give --spm_model_file")
+  tokenizer = load_tokenizer(model.tokenizer_config)
+  vocabulary = tokenizer.vocabulary
+  (name, content), *_ = read_vocabulary_files(vocabulary.file).items()
+  model_of_pieces = vocabulary.exact_model if isinstance(vocabulary, SentencePieceVocabulary) else b""
+  if name != "vocab.txt" and with_exact_scores(model_of_pieces) is model_of_pieces:  # no unigram model
+    raise UserError(f"--add_tokens={path}: {vocabulary.file} must be a unigram vocabulary or a vocab.txt: take such")
+  tokens, unk = _read_tokens(path, tokenizer), [tokenizer.special_ids.unk]
+  cut = {token: ids for token in tokens if len(ids := tokenizer.encode(token)) > 1 or ids == unk}
+  if not cut:
+    raise UserError(f"--add_tokens={path}: has no token that {vocabulary.file} cuts into pieces: leave the flag out")
+  old_ids = cut  # a new piece -> the pieces that stood for its text before
+  if vocabulary.kind == "sentencepiece":
+    old_ids = {WORD_START + token: ids for token, ids in cut.items()}
+    for token in (token for token in cut if token not in tokenizer.pieces):
+      first, *rest = cut[token]
+      old_ids[token] = [i for i in (int(vocabulary.ids_inside_word[first]), *rest) if i >= 0]
+  files.write_atomically(files.join(directory, name), _with_pieces(tokenizer, name, content, list(old_ids)))
+  # Beside the vocabulary, where a tokenizer looks for its rules.
+  files.write_json(files.join(directory, FILE_NAME), huggingface_tokenizer_config(model.tokenizer_config))
+  settings = dataclasses.replace(model.tokenizer_config, model_file=files.join(directory, name))
+  larger = Tokenizer.from_config(settings)
+  for token in cut:
+    if larger.pieces != [*tokenizer.pieces, *old_ids] or len(larger.encode(token)) > 1:
+      raise UserError(f"{path}, line {tokens[token]}: {token!r} would be cut in any case: leave it out, or change it")
+  log(f"{path}: {len(cut)} of its {counted(len(tokens), 'token')} are new: {counted(len(old_ids), 'piece')} added")
+  weights = {key: model.weights[key] for key in (_WORD_EMBEDDINGS, _OUTPUT_BIAS) if key in model.weights}
+  for key, rows in weights.items():
+    new_rows = [rows[ids].mean(axis=0, dtype=np.float64).astype(np.float32) for ids in old_ids.values()]
+    # Embeddings that are padded to a larger number have room for the first new pieces.
+    weights[key] = np.concatenate([rows[: tokenizer.vocab_size], new_rows, rows[larger.vocab_size :]])
+  config = dataclasses.replace(model.config, vocab_size=len(weights[_WORD_EMBEDDINGS]))
+  return dataclasses.replace(_replace_rows(model, config, weights), tokenizer_config=settings)
+
+
+def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
+  """Returns the tokens of a file, normalized like text, and the first line of each."""
+  tokens: dict[str, int] = {}
+  special_pieces = [tokenizer.pieces[i] for i in tokenizer.is_special.nonzero()[0]]
+  for number, line in read_lines(path):
+    if not (word := line.strip()):
+      continue
+    token = tokenizer.normalize(word)
+    if isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
+      token = tokenizer.vocabulary.processor.normalize(token).removeprefix(WORD_START)
+    if word in special_pieces or not token or {" ", WORD_START} & {*token}:
+      raise UserError(f"{path}, line {number}: {word!r} is special, or not one word for this vocabulary: change it")
+    tokens.setdefault(token, number)
+  return tokens
+
+
+def _with_pieces(tokenizer: Tokenizer, name: str, content: bytes, pieces: list[str]) -> bytes:
+  """Returns the content of the file of a vocabulary with more pieces at its end."""
+  if not isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
+    return content.rstrip(b"\n") + "".join(f"\n{piece}" for piece in [*pieces, ""]).encode()
+  # No character costs more than <unk>, 10 below the lowest score, so nothing makes up for cutting such a piece.
+  processor = tokenizer.vocabulary.processor
+  score = 10 - min(map(processor.get_score, range(tokenizer.vocab_size)))
+  if name.endswith(".json"):
+    values = decode_object(tokenizer.model_file, content)
+    values["model"]["vocab"] += [[piece, score * len(piece)] for piece in pieces]
+    return json.dumps(values, ensure_ascii=False).encode()
+  texts = [encode_bytes_field(1, piece.encode()) + struct.pack("<Bf", 0x15, score * len(piece)) for piece in pieces]
+  return content + b"".join(encode_bytes_field(1, text) for text in texts)
+
+
+def _replace_rows(model: ConvertedModel, config: ModelConfig, weights: dict[str, np.ndarray]) -> ConvertedModel:
+  """Returns a model with another config and other values of some weights, which get more rows."""
+  sources = {name: f"{model.sources[name]} (with more rows)" for name in weights}
+  return dataclasses.replace(model, config=config, weights=model.weights | weights, sources=model.sources | sources)
