@@ -28,6 +28,7 @@ from albert.tasks.glue.files import find_labels
 from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
+from albert.tasks.squad.files import answer_list
 from albert.tasks.squad.flags import SquadConfig
 from albert.tasks.tagging.files import SPANS, TAGS, TEXT, TOKENS, find_types, read_texts
 from albert.tasks.tagging.flags import TaggingConfig
@@ -391,10 +392,7 @@ def _convert_answers(rows: Rows, index: int) -> list[Any]:
   """Converts the answers of a row. Values of another type than a text are checked when the rows are read."""
   value, context = rows.columns["answers"][index], rows.columns["context"][index]
   if isinstance(value, dict):
-    texts, starts = value.get("text"), value.get("answer_start")
-    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-      raise UserError(f"{rows.location(index)}: answers {format_value(value)}: give lists of text and answer_start")
-    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    return answer_list(rows.location(index), value)
   if value in (None, ""):
     return []
   answers = list(value) if isinstance(value, list) else [value]
