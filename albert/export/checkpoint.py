@@ -189,6 +189,8 @@ def _form_of_huggingface(file: WeightFile, name: str, overrides: Mapping[str, An
     return name, {}
   if form == "tagging" and not overrides.get("labels"):
     types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
+    if not any(types) and OUTSIDE not in labels:  # such as parts of speech
+      types = labels
     scheme = next((name for name, scheme in SCHEMES.items() if list(scheme.tags(types)) == labels), "")
     if not scheme:
       raise UserError(

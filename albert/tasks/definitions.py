@@ -463,10 +463,11 @@ class Tagging(_ExampleDefinition):
     eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
       out.
     test: the data that predict() without an argument predicts, in the same forms. It needs no tags.
-    scheme: how tags mark spans: "BIO", "BILOU" or "BIOES".
+    scheme: how tags mark spans: "BIO", "BILOU", "BIOES", "IO" or "plain" (see docs/tagging.md).
     labels: all types of spans; by default those in train, sorted.
     words: the column of the words; "" for tokens, and for the first column of a file of columns.
     tags: the column of the tags; "" for tags, and for the last column of a file of columns.
+    offsets: what the offsets of spans count: "characters" or "utf16".
     word_rule: how texts are divided into words: "punctuation" or "whitespace" (see docs/tagging.md).
     eval_share: the share of train that is held out if eval is not given; 0 for none. Equal texts stay together.
     eval_seed: seed of the choice of the held-out rows.
@@ -489,6 +490,7 @@ class Tagging(_ExampleDefinition):
   labels: Sequence[str] | None = None
   words: str = _setting(TaggingConfig, "word_column")
   tags: str = _setting(TaggingConfig, "tag_column")
+  offsets: str = _setting(TaggingConfig, "offsets")
   word_rule: str = _setting(TaggingConfig, "word_rule")
 
   def __post_init__(self) -> None:
