@@ -239,7 +239,7 @@ def test_exports_of_annotation_tools_are_read(name: str, tmp_path: Path) -> None
 
 
 def test_utf16_offsets_are_recognized_or_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  lines = [
+  lines: list[dict[str, Any]] = [
     {"text": "In Rome", "spans": [OFFSETS | {"label": "LOC"}]},
     {"text": "😀 😀 in Rome", "spans": [{"start": 9, "end": 13, "label": "LOC", "text": "Rome"}]},
   ]
