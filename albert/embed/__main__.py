@@ -22,17 +22,7 @@ from absl import flags
 from albert import app, startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
-from albert.embed.input_output import (
-  JSON_LINES,
-  NPY,
-  PARQUET,
-  Ids,
-  InputTexts,
-  NearestRows,
-  check_output,
-  open_texts,
-  write_vectors,
-)
+from albert.embed.input_output import Ids, InputTexts, NearestRows, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files, json_text
 from albert.io.progress import Progress, log
@@ -121,7 +111,7 @@ def main() -> None:
     raise UserError(f"--queries={values.queries}: no such file")
   if values.top_k and not values.queries:
     raise UserError(f"--top_k={values.top_k}: give --queries, too: the file of the texts to search for")
-  check_output(values.output_file, (JSON_LINES,) if values.queries else (NPY, PARQUET))
+  check_output(values.output_file, for_queries=bool(values.queries))
   texts = open_texts(values.input_file, values.text_column, values.id_column)
   queries = open_texts(values.queries, values.text_column, values.id_column, "--queries") if values.queries else None
   with startup.quick_imports():

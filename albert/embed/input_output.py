@@ -88,13 +88,14 @@ def _read_lines(path: str, num_lines: int) -> Iterator[tuple[int, str]]:
     raise UserError(f"{path}: changed while it was read: run the command again")
 
 
-def check_output(path: str, extensions: Sequence[str] = (NPY, PARQUET)) -> None:
-  """Checks that a file with one of some extensions can be written.
+def check_output(path: str, *, for_queries: bool = False) -> None:
+  """Checks that a file of embeddings, or of the nearest rows of queries, can be written.
 
   Raises:
     UserError: its name has another extension, it is no file, its directory does not exist, or pyarrow is missing.
   """
-  if not path.endswith(tuple(extensions)):
+  extensions = (JSON_LINES,) if for_queries else (NPY, PARQUET)
+  if not path.endswith(extensions):
     raise UserError(f"{FLAG}={path}: must end in {' or '.join(extensions)}")
   if files.is_dir(path):
     raise UserError(f"{FLAG}={path}: is a directory: give a file")

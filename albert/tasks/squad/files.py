@@ -202,12 +202,10 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dic
     else:
       content = json_text.decode(path, data, _REMEDY)
       is_list = isinstance(content, list)
-      if is_list and content and all(isinstance(row, dict) and "context" in row for row in content):
+      if is_list and all(isinstance(row, dict) and "context" in row for row in content):
         rows = ((f"{path}: $[{i}]", i, row) for i, row in enumerate(content))
-      elif is_list:
-        articles = json_values.convert(path, content, list[_Article], _REMEDY)
       else:
-        articles = json_values.convert(path, content, _SquadFile, _REMEDY).data
+        articles = json_values.convert(path, {"data": content} if is_list else content, _SquadFile, _REMEDY).data
   for location, number, values in rows or ():
     of_row = json_values.convert(location, values, _ParagraphOfRow, _REMEDY)
     yield location, _make_paragraph(of_row.title, of_row.context), {"id": number, **values}

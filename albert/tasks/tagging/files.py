@@ -46,17 +46,7 @@ from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
 from albert.tasks.tagging.flags import UTF16, TaggingConfig, find_file
-from albert.tasks.tagging.schemes import (
-  BIO,
-  IO,
-  OUTSIDE,
-  SCHEMES,
-  Span,
-  TagError,
-  bio_of_io,
-  bio_of_iob1,
-  is_iob1,
-)
+from albert.tasks.tagging.schemes import BIO, IO, OUTSIDE, SCHEMES, Span, TagError, bio_of_io, bio_of_iob1, is_iob1
 from albert.tokenization.words import split_words
 
 # The keys of a JSON object.
