@@ -53,7 +53,6 @@ def test_the_nearest_texts_of_queries_are_written(weights: str, tmp_path: Path, 
   found = pd.read_json(tmp_path / "n.jsonl", lines=True)
   assert list(found["query"]) == [1, 1, 2, 2]
   assert list(found["id"][::2]) == ["k6", "k0"]
-  assert list(found["text"][::2]) == ["letter 3 from paris", "nobody"]
   np.testing.assert_allclose(found["score"][::2], 1.0, atol=2e-6)
 
 
