@@ -25,6 +25,7 @@ _TABLE_EXTENSIONS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 NPY, PARQUET, JSON_LINES = ".npy", ".parquet", ".jsonl"
 # Scores are compared as multiples of this, so that rounding errors do not decide about the order of equal texts.
 _SCORE_UNIT = 1e-6
+# The bits of a row's number in an int64 that also holds a score, and the queries that are compared with rows together.
 _ROW_BITS = 40
 _QUERIES_OF_BLOCK = 512
 INPUT_FLAG, FLAG = "--input_file", "--output_file"
@@ -165,7 +166,7 @@ def _import_pyarrow(path: str) -> Any:
 class NearestRows:
   """Finds the rows whose vectors have the largest cosine with those of queries. Rows are added in blocks.
 
-  Scores that differ by less than a unit of 1e-6 after rounding are equal; then the row that comes first is nearer.
+  Cosines are rounded to six decimals. Of equal ones, the row that comes first is nearer.
 
   Args:
     queries: float32 [Q, H].
