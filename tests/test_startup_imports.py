@@ -75,7 +75,7 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
   ([*TAGGING], "--train_file is missing: the train set"),
   ([*TAGGING, "--train_file={texts}", "--do_eval"], "--eval_file is missing: the dev set"),
-  ([*TAGGING, "--scheme=IOB1"], "flag --scheme=IOB1: value should be one of <BIO|BILOU|BIOES>"),
+  ([*TAGGING, "--scheme=IOB1"], "flag --scheme=IOB1: value should be one of <BIO|BILOU|BIOES|IO|plain>"),
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--train_file=train.csv", "--do_eval"], "--train_file=train.csv: a table: give JSON lines"),

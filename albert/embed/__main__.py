@@ -1,6 +1,8 @@
 """Computes an embedding of each text of a file, and writes them to a .npy or Parquet file in the order of the texts.
 
 python -m albert.embed --checkpoint=run --input_file=texts.txt --output_file=vectors.npy
+
+With --queries=FILE, writes the nearest texts of each text of another file instead.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ if __name__ == "__main__":
   startup.begin()
 
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -19,20 +22,23 @@ from absl import flags
 from albert import startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
-from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
+from albert.embed.input_output import Ids, InputTexts, NearestRows, check_output, open_texts, write_vectors
 from albert.embed.sentence_vectors import POOLINGS
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, json_text
 from albert.io.progress import Progress, log
 from albert.io.text import counted
 from albert.tokenization.vocabulary import NO_VOCABULARY
 from albert.weights.files import CONFIG_NAMES, find_weights
 
 if TYPE_CHECKING:
+  import numpy as np
+
   from albert.embed.text_encoder import TextEncoder
 
 # Texts that are sorted by length together, and whose embeddings are in memory together: 25 MB for a hidden size of 768.
 _CHUNK_TEXTS = 8192
+_DEFAULT_TOP_K = 10
 
 
 def define_flags() -> None:
@@ -51,7 +57,15 @@ def define_flags() -> None:
   define_text(
     "output_file",
     "file to write, in the order of the texts: NAME.npy, float32 [texts, hidden size], and NAME.ids.txt with the ids; "
-    "or NAME.parquet with the columns id and embedding",
+    "or NAME.parquet with the columns id and embedding; with --queries NAME.jsonl",
+  )
+  define_text(
+    "queries",
+    "file of texts in the form of --input_file (a file of lines also beside a table): for each of them, write the most "
+    "similar texts of --input_file, by the cosine of their embeddings",
+  )
+  command_flags.define(
+    "int", "top_k", None, "texts to write for each text of --queries (default: 10)", allowed=Range(1)
   )
   define_text(
     "text_column",
@@ -93,8 +107,13 @@ def main() -> None:
     )
   if not files.exists(values.input_file):
     raise UserError(f"--input_file={values.input_file}: no such file")
-  check_output(values.output_file)
+  if values.queries and not files.exists(values.queries):
+    raise UserError(f"--queries={values.queries}: no such file")
+  if values.top_k and not values.queries:
+    raise UserError(f"--top_k={values.top_k}: give --queries, too: the file of the texts to search for")
+  check_output(values.output_file, for_queries=bool(values.queries))
   texts = open_texts(values.input_file, values.text_column, values.id_column)
+  queries = open_texts(values.queries, values.text_column, values.id_column, "--queries") if values.queries else None
   with startup.quick_imports():
     from albert.embed.text_encoder import TextEncoder  # imports TensorFlow, which takes seconds
 
@@ -105,22 +124,46 @@ def main() -> None:
     batch_size=values.batch_size,
   )
   log(f"embeddings from {weights.path}")
-  _write(texts, values.input_file, encoder, values.output_file)
+  if queries is not None:
+    _write_nearest(queries, texts, encoder)
+    return
+  with write_vectors(
+    values.output_file, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers
+  ) as write:
+    for ids, vectors in _embed(texts, encoder):
+      write(ids, vectors)
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 
 
-def _write(texts: InputTexts, source: str, encoder: TextEncoder, path: str) -> None:
-  """Writes the embeddings of the texts of a file to another, chunk by chunk."""
+def _write_nearest(queries: InputTexts, texts: InputTexts, encoder: TextEncoder) -> None:
+  """Writes the nearest texts of each query. The input is read twice, so that only they are in memory."""
+  values = flags.FLAGS
+  query_ids, query_texts = zip(*queries.pairs, strict=True)
+  nearest = NearestRows(encoder.encode(query_texts), values.top_k or _DEFAULT_TOP_K)
+  for _, vectors in _embed(texts, encoder):
+    nearest.add(vectors)
+  rows, scores = (part.tolist() for part in nearest.result())
+  wanted = set(itertools.chain.from_iterable(rows))
+  again = open_texts(values.input_file, values.text_column, values.id_column).pairs
+  found = {row: pair for row, pair in enumerate(again) if row in wanted}
+  with files.write_whole(values.output_file) as file:
+    for query_id, rows_of_query, scores_of_query in zip(query_ids, rows, scores, strict=True):
+      for row, score in zip(rows_of_query, scores_of_query, strict=True):
+        text_id, text = found[row]
+        line = {"query": query_id, "id": text_id, "score": round(score, 6), "text": text}
+        file.write(f"{json_text.dumps(line, ensure_ascii=False)}\n".encode())
+  print(f"wrote {values.output_file}: the nearest texts of {counted(queries.num_texts, 'text')}")
+
+
+def _embed(texts: InputTexts, encoder: TextEncoder) -> Iterator[tuple[Ids, np.ndarray]]:
+  """Yields the ids and the embeddings of the texts of a file, chunk by chunk. At the end, logs warnings."""
   num_empty = 0
-  with (
-    write_vectors(path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers) as write,
-    Progress(texts.num_texts, " texts", "embedding") as progress,
-  ):
+  with Progress(texts.num_texts, " texts", "embedding") as progress:
     while chunk := list(itertools.islice(texts.pairs, _CHUNK_TEXTS)):
       ids, chunk_texts = zip(*chunk, strict=True)
       num_empty += sum(not text or text.isspace() for text in chunk_texts)
-      write(ids, encoder.encode(chunk_texts, progress.update))
-  encoder.log_warnings(source, "--max_seq_length")
+      yield ids, encoder.encode(chunk_texts, progress.update)
+  encoder.log_warnings(flags.FLAGS.input_file, "--max_seq_length")
   if num_empty:
     log(f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing")
 

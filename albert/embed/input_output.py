@@ -1,7 +1,9 @@
-"""The files of albert.embed: the texts to embed with their ids, and their embeddings.
+"""The files of albert.embed: the texts to embed with their ids, and their embeddings or the nearest rows of queries.
 
 The texts are the lines of a file or a column of a table. The embeddings and the ids of their texts are written to a
 .npy or Parquet file, piece by piece and atomically.
+
+N rows, Q queries, H hidden.
 """
 
 from __future__ import annotations
@@ -20,8 +22,13 @@ from albert.io.local_files import required_library
 
 # Files that hold tables, of which --text_column must name a column.
 _TABLE_EXTENSIONS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-NPY, PARQUET = ".npy", ".parquet"
-FLAG = "--output_file"
+NPY, PARQUET, JSON_LINES = ".npy", ".parquet", ".jsonl"
+# Scores are compared as multiples of this, so that rounding errors do not decide about the order of equal texts.
+_SCORE_UNIT = 1e-6
+# The bits of a row's number in an int64 that also holds a score, and the queries that are compared with rows together.
+_ROW_BITS = 40
+_QUERIES_OF_BLOCK = 512
+INPUT_FLAG, FLAG = "--input_file", "--output_file"
 
 # The numbers of lines, from 1, or the fields of a column.
 Ids = Sequence[int] | Sequence[str]
@@ -43,29 +50,31 @@ class InputTexts(NamedTuple):
   pairs: Iterator[tuple[int | str, str]]
 
 
-def open_texts(path: str, text_column: str, id_column: str) -> InputTexts:
+def open_texts(path: str, text_column: str, id_column: str, flag: str = INPUT_FLAG) -> InputTexts:
   """Opens the texts of a file.
 
   Args:
     path: a file.
     text_column: name of the column of texts; "" if each line of the file is a text.
     id_column: name of the column of ids; "" for the numbers of the lines.
+    flag: the flag that names the file, for messages.
   Raises:
     UserError: the file cannot be read or has no texts, or the columns do not fit the file.
   """
-  if text_column:
+  is_table = os.path.splitext(path)[1].lower() in _TABLE_EXTENSIONS
+  if text_column and (is_table or flag == INPUT_FLAG):
     table = tables.read_table(path, [text_column, *([id_column] if id_column else [])])
     ids = table.unique_names(id_column) if id_column else table.row_numbers
     texts = InputTexts(len(table), not id_column, zip(ids, table.columns[text_column], strict=True))
-  elif id_column:
+  elif id_column and flag == INPUT_FLAG:
     raise UserError(f"--id_column={id_column}: give --text_column, too: without it, each line is a text")
-  elif os.path.splitext(path)[1].lower() in _TABLE_EXTENSIONS:
-    raise UserError(f"--input_file={path}: is a table: give --text_column, the column of its texts")
+  elif is_table:
+    raise UserError(f"{flag}={path}: is a table: give --text_column, the column of its texts")
   else:
     num_lines = sum(1 for _ in tables.read_lines(path))
     texts = InputTexts(num_lines, True, _read_lines(path, num_lines))
   if not texts.num_texts:
-    raise UserError(f"--input_file={path}: has no texts")
+    raise UserError(f"{flag}={path}: has no texts")
   return texts
 
 
@@ -80,14 +89,15 @@ def _read_lines(path: str, num_lines: int) -> Iterator[tuple[int, str]]:
     raise UserError(f"{path}: changed while it was read: run the command again")
 
 
-def check_output(path: str) -> None:
-  """Checks that a file of embeddings can be written.
+def check_output(path: str, *, for_queries: bool = False) -> None:
+  """Checks that a file of embeddings, or of the nearest rows of queries, can be written.
 
   Raises:
     UserError: its name has another extension, it is no file, its directory does not exist, or pyarrow is missing.
   """
-  if not path.endswith((NPY, PARQUET)):
-    raise UserError(f"{FLAG}={path}: must end in {NPY} or {PARQUET}")
+  extensions = (JSON_LINES,) if for_queries else (NPY, PARQUET)
+  if not path.endswith(extensions):
+    raise UserError(f"{FLAG}={path}: must end in {' or '.join(extensions)}")
   if files.is_dir(path):
     raise UserError(f"{FLAG}={path}: is a directory: give a file")
   files.check_not_special(path, name=f"{FLAG}={path}", remedy="give the path of a file")
@@ -151,3 +161,44 @@ def _import_pyarrow(path: str) -> Any:
     import pyarrow
     import pyarrow.parquet
   return pyarrow
+
+
+class NearestRows:
+  """Finds the rows whose vectors have the largest cosine with those of queries. Rows are added in blocks.
+
+  Cosines are rounded to six decimals. Of equal ones, the row that comes first is nearer.
+
+  Args:
+    queries: float32 [Q, H].
+    top_k: the number of rows for each query.
+  """
+
+  def __init__(self, queries: np.ndarray, top_k: int):
+    self._queries, self._top_k, self._num_rows = _normalized(queries), top_k, 0
+    # The score and the row of the nearest rows as one number, so that no two are equal.
+    self._keys = np.zeros([len(queries), 0], np.int64)
+
+  def add(self, vectors: np.ndarray) -> None:
+    """Adds the next rows, float32 [rows, H]."""
+    rows = _normalized(vectors)
+    places = (1 << _ROW_BITS) - 1 - np.arange(self._num_rows, self._num_rows + len(rows))
+    self._num_rows += len(rows)
+    num_kept = min(self._top_k, self._num_rows)
+    kept = np.zeros([len(self._queries), num_kept], np.int64)
+    for start in range(0, len(kept), _QUERIES_OF_BLOCK):
+      block = slice(start, start + _QUERIES_OF_BLOCK)
+      scores = np.rint(self._queries[block] @ rows.T / _SCORE_UNIT).astype(np.int64)
+      keys = np.concatenate([self._keys[block], (scores << _ROW_BITS) + places], axis=1)
+      kept[block] = np.partition(keys, -num_kept, axis=1)[:, -num_kept:]
+    self._keys = kept
+
+  def result(self) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of the rows, from 0, int64 [Q, top_k], and their cosines, float64; the nearest first."""
+    keys = -np.sort(-self._keys, axis=1)
+    return (1 << _ROW_BITS) - 1 - (keys & ((1 << _ROW_BITS) - 1)), (keys >> _ROW_BITS) * _SCORE_UNIT
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+  """Returns vectors of length 1, float64. A vector of zeros stays as it is."""
+  lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+  return np.asarray(vectors / np.where(lengths, lengths, 1.0))

@@ -13,7 +13,7 @@ from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, cut_into_windows, gather_clipped, map_windows
 from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_of
 from albert.tasks.tagging.files import TaggingData
-from albert.tasks.tagging.schemes import OUTSIDE, Scheme
+from albert.tasks.tagging.schemes import SCHEMES, Scheme
 from albert.tokenization.words_graph import RaggedWords, split_words
 
 # B texts, W windows of all texts, S tokens of a window, L words of the longest text, T words of all texts, N spans of
@@ -42,13 +42,13 @@ class TagDecoder:
 
   Args:
     scheme: how tags mark spans.
-    tags: all tags, in the order of the logits. The first one is O.
+    tags: all tags, in the order of the logits. The first one is O, if the scheme has it.
   """
 
   def __init__(self, scheme: Scheme, tags: Sequence[str]):
     self._costs = np.where(scheme.transitions(tags), 0.0, -np.inf)  # [C, C]
-    self._types = [tag.partition("-")[2] for tag in tags]
-    self._is_outside = np.array([tag == OUTSIDE for tag in tags])
+    self._types = [scheme.parts(tag)[1] for tag in tags]
+    self._is_outside = np.array([not span_type for span_type in self._types])
     # Whether the tag begins a span: it may follow an O.
     self._begins = (self._costs[0] == 0.0) & ~self._is_outside
 
@@ -72,8 +72,8 @@ class TagDecoder:
       new_scores = tf.where(is_real, tf.reduce_max(paths, axis=1) + emission, previous)
       return new_scores, tf.where(is_real, tf.argmax(paths, axis=1, output_type=tf.int32), same)
 
-    # Before the first word, there is an O.
-    first = tf.tile(tf.constant(np.where(self._is_outside, 0.0, -np.inf)[np.newaxis], tf.float64), [num_texts, 1])
+    # Before the first word, there is the first tag.
+    first = tf.tile(tf.constant([[0.0] + [-np.inf] * (num_tags - 1)], tf.float64), [num_texts, 1])
     all_scores, previous_tags = tf.scan(
       step, (tf.transpose(scores, [1, 0, 2]), tf.transpose(is_word)), initializer=(first, same)
     )
@@ -220,7 +220,7 @@ class ServedTagger(ServedModel):
     return (
       f"A text may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
       f"tokens, each {config.doc_stride} tokens after the one before it. Words are divided by the rule "
-      f"{config.word_rule!r} (word_rule), and their tags follow the scheme {config.scheme}."
+      f"{config.word_rule!r} (word_rule), and their tags follow the scheme {SCHEMES[config.scheme].name}."
     )
 
   def examples(self) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 # Scheme of tags -> the name of its class in seqeval.scheme.
-_SEQEVAL_SCHEMES = {"BIO": "IOB2", "BILOU": "BILOU", "BIOES": "IOBES"}
+_SEQEVAL_SCHEMES = {"BIO": "IOB2", "BILOU": "BILOU", "BIOES": "IOBES", "plain": "IOB2"}
 _Metric = Callable[[np.ndarray, np.ndarray], float]
 # N is the number of examples, C of the classes.
 
@@ -150,7 +150,7 @@ def span_scores(
     labels: the correct tags of each text.
     predictions: the predicted tags of the same texts; they must follow the scheme.
     types: all types of spans.
-    scheme: "BIO", "BILOU" or "BIOES".
+    scheme: "BIO", "BILOU", "BIOES" or "plain".
   Returns: precision, recall, f1, and f1_TYPE for each type.
   """
   from seqeval import scheme as seqeval_schemes
@@ -160,6 +160,8 @@ def span_scores(
   numbers = {span_type: number for number, span_type in enumerate(types)}
 
   def numbered(tags: Sequence[str]) -> list[str]:
+    if scheme == "plain":
+      return [f"B-{numbers[tag]}" for tag in tags]
     return [tag if "-" not in tag else f"{tag[0]}-{numbers[tag[2:]]}" for tag in tags]
 
   y_true, y_pred = [numbered(tags) for tags in labels], [numbered(tags) for tags in predictions]

@@ -17,7 +17,7 @@ _SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:
 _SIGNIFICANT_DIGITS = 6
 # What the fourth column of a file of mistakes has -> how its rows are sorted.
 _ORDERS_OF_MISTAKES = {
-  "loss": "the highest loss first (cross entropy of the correct label)",
+  "loss": "the highest loss first (cross entropy of the correct label); these are likely errors of the labels",
   "error": "the largest error first",
 }
 _MAX_FOLDED_CHARTS = 60
@@ -86,7 +86,8 @@ def make_page(title: str, runs: Sequence[RunRecord], summaries: Mapping[str, Map
   sections = [
     ("Runs", _format_runs(runs)),
     ("Curves", _format_curves(runs)),
-    ("Results", _format_results(runs)),
+    ("Data", _format_files(runs, output_files.DATA_SUMMARY, [run.data for run in runs])),
+    ("Results", _format_files(runs, output_files.EVAL_RESULTS, [run.results for run in runs])),
     ("Over the seeds", "".join(_format_summary(*summary) for summary in summaries.items())),
     ("Settings", _format_settings(runs, "config")),
     ("Environment", _format_settings(runs, "environment")),
@@ -188,9 +189,10 @@ def _draw_chart(name: str, curves: Sequence[figures.Curve], marks: Sequence[tupl
   return f'<figure><img alt="{description}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"></figure>'
 
 
-def _format_results(runs: Sequence[RunRecord]) -> str:
-  header = [output_files.EVAL_RESULTS, *(_format_run_name(index, run) for index, run in enumerate(runs))]
-  rows = _format_values([flatten(run.results) for run in runs])
+def _format_files(runs: Sequence[RunRecord], name: str, contents: Sequence[Mapping[str, Any]]) -> str:
+  """Formats a table of the values in a file of each run."""
+  header = [name, *(_format_run_name(index, run) for index, run in enumerate(runs))]
+  rows = _format_values(list(map(flatten, contents)))
   return _format_table(header, rows) if rows else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from albert.runs.watch import COLLAPSE
 # The names of the pictures and of the tables begin with these words.
 _PICTURE_PREFIXES = ("confusion_matrix_", "scatter_", "calibration_")
 _CLASS_SCORES_PREFIX, MISTAKES_PREFIX = "classes_", "mistakes_"
-_TABLE_PREFIXES = (_CLASS_SCORES_PREFIX, MISTAKES_PREFIX, "predictions")
+_TABLE_PREFIXES = (_CLASS_SCORES_PREFIX, MISTAKES_PREFIX, "predictions", "unsure")
 # Maximum number of classes whose scores are read, if any examples are read.
 _MAX_CLASSES = 1000
 # A directory that has none of these files is not the output_dir of a run.
@@ -48,6 +49,7 @@ class RunRecord(NamedTuple):
     environment: environment.json; {} if it does not exist.
     metrics: the lines of metrics.jsonl.
     evaluations: the lines of eval_metrics.jsonl.
+    data: data_summary.json; {} if it does not exist.
     results: eval_results.json; {} if it does not exist.
     examples: the scores of each class, and the first rows of the files of mistakes and predictions.
     pictures: name of each PNG file -> its content.
@@ -60,6 +62,7 @@ class RunRecord(NamedTuple):
   environment: Mapping[str, Any]
   metrics: Sequence[Mapping[str, Any]]
   evaluations: Sequence[Mapping[str, Any]]
+  data: Mapping[str, Any]
   results: Mapping[str, Any]
   examples: Sequence[ExampleTable]
   pictures: Mapping[str, bytes]
@@ -118,7 +121,9 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   file_names = files.listdir(path)
   config_file = files.join(path, output_files.CONFIG)
   config = output_files.read_config(config_file) if files.exists(config_file) else {}
-  table_names = [file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".json"))]
+  table_names = [
+    file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".csv", ".json"))
+  ]
   sizes = {file: _MAX_CLASSES if file.startswith(_CLASS_SCORES_PREFIX) else num_examples for file in table_names}
   tables = [_read_examples(path, name, size) for name, size in sizes.items()] if num_examples else []
   pictures = {}
@@ -135,6 +140,7 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     environment=_read_json_if_exists(files.join(path, output_files.ENVIRONMENT)),
     metrics=metrics,
     evaluations=logs.read(files.join(path, output_files.EVALUATIONS)),
+    data=_read_json_if_exists(files.join(path, output_files.DATA_SUMMARY)),
     results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
     examples=[table for table in tables if table.rows],
     pictures=pictures,
@@ -156,12 +162,14 @@ def _read_json_if_exists(path: str) -> dict[str, Any]:
 
 
 def _read_examples(directory: str, name: str, num_examples: int) -> ExampleTable:
-  """Reads the first rows of a tab-separated file with a header, or the first entries of a JSON object of answers."""
+  """Reads the first rows of a TSV or CSV file with a header, or the first entries of a JSON object of answers."""
   path = files.join(directory, name)
   if name.endswith(".json"):
     answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), num_examples)
     return ExampleTable(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as file:
     lines = (line.decode("utf-8", errors="replace").replace("\0", "\ufffd") for line in file)
-    rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
+    is_csv = name.endswith(".csv")
+    cells = csv.reader(lines) if is_csv else (line.rstrip("\n").split("\t") for line in lines)
+    rows = list(itertools.islice(cells, num_examples + 1))
   return ExampleTable(name, rows[0] if rows else (), rows[1:])

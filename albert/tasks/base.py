@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -31,10 +32,11 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
+from albert.runs import output_files
 from albert.runs.watch import Means, WatchSettings
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST, TRAIN
-from albert.tokenization.tokenizer import unknown_share, unknown_warnings
+from albert.tokenization.tokenizer import unknown_characters, unknown_share, unknown_warnings
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 from albert.weights.names import heads
 
@@ -181,6 +183,18 @@ class ExampleSets:
         examples, f"{self._name} ({split})", content=content, length=length, **self._batch_options
       )
     return self._datasets[split]
+
+  def summary(self, split: str) -> dict[str, Any]:
+    """Describes the tokens of a split, as JSON values: their numbers in a sequence, and the share that is <unk>."""
+    examples, data = self.examples(split), self._data
+    lengths = examples.longest_sequences + (examples.cut_tokens if len(examples.cut_tokens) else 0)
+    share = unknown_share(data.tokenizer, examples.input_ids)
+    texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS]) if share else ()
+    return {
+      "tokens": {"median": float(np.median(lengths)), "greatest": int(lengths.max())},
+      "longer_than_max_seq_length": int(np.count_nonzero(examples.cut_tokens)),
+      "unknown_tokens": {"share": share, "characters": unknown_characters(data.tokenizer, texts)},
+    }
 
   def _describe_texts(self, split: str, examples: TokenizedExamples) -> None:
     """Logs once how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
@@ -577,8 +591,11 @@ class Task(abc.ABC):
     return {"task": self.name} if self.new_weights else {}
 
   def data_records(self) -> dict[str, str]:
-    """Returns files about the training data, such as which rows are held out, for a new run: name -> text."""
-    return {}
+    """Returns files about the data, such as which rows are held out, for a new run: name -> text."""
+    if not isinstance(self.data, FinetuningData):
+      return {}
+    summaries = {split: rows | self.sets.summary(split) for split, rows in self.data.summaries().items()}
+    return {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the files to copy into the output_dir because its checkpoints are useless without them.

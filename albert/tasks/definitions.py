@@ -28,6 +28,7 @@ from albert.tasks.glue.files import find_labels
 from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
+from albert.tasks.squad.files import answer_list
 from albert.tasks.squad.flags import SquadConfig
 from albert.tasks.tagging.files import SPANS, TAGS, TEXT, TOKENS, find_types, read_texts
 from albert.tasks.tagging.flags import TaggingConfig
@@ -398,10 +399,7 @@ def _convert_answers(rows: Rows, index: int) -> list[Any]:
   """Converts the answers of a row. Values of another type than a text are checked when the rows are read."""
   value, context = rows.columns["answers"][index], rows.columns["context"][index]
   if isinstance(value, dict):
-    texts, starts = value.get("text"), value.get("answer_start")
-    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-      raise UserError(f"{rows.location(index)}: answers {format_value(value)}: give lists of text and answer_start")
-    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    return answer_list(rows.location(index), value)
   if value in (None, ""):
     return []
   answers = list(value) if isinstance(value, list) else [value]
@@ -472,10 +470,11 @@ class Tagging(_ExampleDefinition):
     eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
       out.
     test: the data that predict() without an argument predicts, in the same forms. It needs no tags.
-    scheme: how tags mark spans: "BIO", "BILOU" or "BIOES".
+    scheme: how tags mark spans: "BIO", "BILOU", "BIOES", "IO" or "plain" (see docs/tagging.md).
     labels: all types of spans; by default those in train, sorted.
     words: the column of the words; "" for tokens, and for the first column of a file of columns.
     tags: the column of the tags; "" for tags, and for the last column of a file of columns.
+    offsets: what the offsets of spans count: "characters" or "utf16".
     word_rule: how texts are divided into words: "punctuation" or "whitespace" (see docs/tagging.md).
     eval_share: the share of train that is held out if eval is not given; 0 for none. Equal texts stay together.
     eval_seed: seed of the choice of the held-out rows.
@@ -498,6 +497,7 @@ class Tagging(_ExampleDefinition):
   labels: Sequence[str] | None = None
   words: str = _setting(TaggingConfig, "word_column")
   tags: str = _setting(TaggingConfig, "tag_column")
+  offsets: str = _setting(TaggingConfig, "offsets")
   word_rule: str = _setting(TaggingConfig, "word_rule")
 
   def __post_init__(self) -> None:

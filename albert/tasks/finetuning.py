@@ -84,6 +84,11 @@ class FinetuningData(abc.ABC):
     del rows
     return ()
 
+  def summaries(self) -> dict[str, dict[str, Any]]:
+    """Returns split -> a summary of its rows, as JSON values, for the splits with labels that were read."""
+    splits = (split for split in self._rows if split != TEST)
+    return {split: {"source": self.source_names(split), "rows": len(self._rows[split])} for split in splits}
+
   def find_labels(self) -> None:
     """Finds the labels in the training file, if the task needs them and no flag gives them."""
     return

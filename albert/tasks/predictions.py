@@ -8,7 +8,9 @@ N examples, C classes.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -345,6 +347,34 @@ def write_mistakes(
   header = [ID, LABEL, PREDICTION, *columns, *(name for name, _ in texts)]
   write_table(path, header, zip(*cells, strict=True))
   return path
+
+
+def write_least_sure(path: str, predictions: Predictions, texts: Mapping[str, Sequence[str]]) -> None:
+  """Writes a CSV file with at most 1000 predicted rows, those first whose prediction is the least sure.
+
+  The column margin has the difference between the two largest probabilities; or, if an example may have several labels,
+  the smallest distance of a probability to its threshold.
+
+  Args:
+    path: the file; its extension is replaced by .csv.
+    predictions: predictions of classes.
+    texts: the columns of texts.
+  """
+  scores = np.nan_to_num(predictions.scores.astype(np.float64))
+  if predictions.thresholds is None:
+    margins = np.diff(np.sort(scores, axis=1)[:, -2:], axis=1)[:, 0]
+  else:
+    margins = np.abs(scores - predictions.thresholds).min(axis=1)
+  order = np.argsort(margins, kind="stable")[:_MAX_MISTAKES]
+  table = io.StringIO()
+  writer = csv.writer(table, lineterminator="\n")
+  writer.writerow([ID, *texts, PREDICTION, "margin"])
+  predicted = predictions.format_values(predictions.predicted[order])
+  for row, prediction in zip(order, predicted, strict=True):
+    writer.writerow(
+      [predictions.ids[row], *(column[row] for column in texts.values()), prediction, f"{margins[row]:.4f}"]
+    )
+  files.write_atomically(f"{os.path.splitext(path)[0]}.csv", replace_surrogates(table.getvalue()))
 
 
 def label_losses(predictions: Predictions) -> np.ndarray:

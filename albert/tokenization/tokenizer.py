@@ -307,6 +307,14 @@ def unknown_share(tokenizer: Tokenizer, ids: np.ndarray) -> float:
   return float(np.count_nonzero(ids == special.unk) / max(num_tokens, 1))
 
 
+def unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+  """Returns the most frequent characters of texts that the vocabulary lacks, at most five."""
+  frequencies = Counter(tokenizer.normalize("".join(texts)))
+  known, unk = {*"".join(tokenizer.pieces), " "}, tokenizer.special_ids.unk
+  unknown = (c for c, _ in frequencies.most_common() if c not in known and unk in tokenizer.encode(c))
+  return list(itertools.islice(unknown, _MAX_SHOWN_CHARACTERS))
+
+
 def unknown_warnings(
   source: str, share: float, tokenizer: Tokenizer | None = None, texts: Iterable[str] = (), remedy: str = _REMEDY
 ) -> list[str]:
@@ -320,12 +328,7 @@ def unknown_warnings(
   """
   if share <= MAX_UNKNOWN_SHARE:
     return []
-  characters: list[str] = []
-  if tokenizer is not None:
-    frequencies = Counter(tokenizer.normalize("".join(texts)))
-    known, unk = {*"".join(tokenizer.pieces), " "}, tokenizer.special_ids.unk
-    unknown = (c for c, _ in frequencies.most_common() if c not in known and unk in tokenizer.encode(c))
-    characters = list(itertools.islice(unknown, _MAX_SHOWN_CHARACTERS))
+  characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
   examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
   return [
     f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"

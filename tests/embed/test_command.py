@@ -43,6 +43,20 @@ def test_the_embeddings_are_those_of_albert_encode_in_the_order_of_the_texts(
 
 
 @pytest.mark.thorough
+def test_the_nearest_texts_of_queries_are_written(weights: str, tmp_path: Path, commands: Workplace) -> None:
+  pd.DataFrame({"key": [f"k{i}" for i in range(len(TEXTS))], "text": TEXTS}).to_csv(tmp_path / "t.csv", index=False)
+  (tmp_path / "q.txt").write_text("letter 3 from paris\nnobody\n")
+  command = ["-m", "albert.embed", f"--checkpoint={weights}", "--input_file=t.csv", "--text_column=text"]
+  flags = ["--id_column=key", "--queries=q.txt", "--top_k=2", "--output_file=n.jsonl"]
+  finished = commands.run([*command, *flags], cwd=tmp_path)
+  assert finished.code == 0, finished.stderr
+  found = pd.read_json(tmp_path / "n.jsonl", lines=True)
+  assert list(found["query"]) == [1, 1, 2, 2]
+  assert list(found["id"][::2]) == ["k6", "k0"]
+  np.testing.assert_allclose(found["score"][::2], 1.0, atol=2e-6)
+
+
+@pytest.mark.thorough
 def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
   weights: str, tmp_path: Path, commands: Workplace
 ) -> None:
@@ -62,6 +76,11 @@ def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
   ("flags", "error"),
   [
     (["--output_file=v.txt"], "--output_file=v.txt: must end in .npy or .parquet"),
+    (["--output_file=v.npy", "--queries=x.txt"], "--output_file=v.npy: must end in .jsonl"),
+    (
+      ["--queries=x.tsv", "--output_file=n.jsonl"],
+      "--queries=x.tsv: is a table: give --text_column, the column of its",
+    ),
     (["--max_seq_length=49"], "--max_seq_length=49: the model has only 48 positions"),
     (["--input_file=absent.txt"], "--input_file=absent.txt: no such file"),
     (["--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from albert.embed.input_output import check_output, open_texts, write_vectors
+from albert.embed.input_output import NearestRows, check_output, open_texts, write_vectors
 from albert.errors import UserError
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
@@ -129,3 +129,22 @@ def test_paths_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: p
   monkeypatch.setitem(sys.modules, "pyarrow", None)
   with pytest.raises(UserError, match=r"x.parquet: writing Parquet files needs pyarrow .*or give a .npy file"):
     check_output(f"{tmp_path}/x.parquet")
+
+
+@pytest.mark.parametrize("top_k", [1, 4, 300])
+@pytest.mark.parametrize("block", [7, 200])
+def test_nearest_rows_are_those_of_the_matrix_product(top_k: int, block: int) -> None:
+  rng = np.random.default_rng(5)
+  rows, queries = (rng.normal(size=(size, 6)).astype(np.float32) for size in (200, 700))
+  rows[150] = 3 * rows[20]  # equal cosines
+  rows[30] = queries[1] = 0.0
+  nearest = NearestRows(queries, top_k)
+  for start in range(0, 200, block):
+    nearest.add(rows[start : start + block])
+  found, scores = nearest.result()
+  a, b = queries.astype(np.float64), rows.astype(np.float64)
+  lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
+  cosines = np.round(a @ b.T / np.where(lengths, lengths, 1.0), 6)
+  order = np.argsort(-cosines, axis=1, kind="stable")[:, :top_k]
+  np.testing.assert_array_equal(found, order)
+  np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-9)

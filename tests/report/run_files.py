@@ -52,6 +52,9 @@ def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, ste
   mistakes = '7\t0\t1\t3.0555\t0.95290\tA <script>alert(1)</script> & "b".\n'
   header = "id\tlabel\tprediction\tloss\tprobability\tsentence\n"
   (directory / "mistakes_dev.tsv").write_text(header + mistakes, encoding="utf-8")
+  (directory / "data_summary.json").write_text('{"dev": {"rows": 40, "labels": {"praise": 9}}}', encoding="utf-8")
+  unsure = 'id,text,prediction,margin\n7,"One,\ntwo",praise,0.0125\n'
+  (directory / "unsure_new.csv").write_text(unsure, encoding="utf-8")
   rows = "".join(f"label-{n}\t0.5\t0.25\t0.333333\t4\t2\n" for n in range(12))
   header = "label\tprecision\trecall\tf1\tnum_labels\tnum_predictions\n"
   (directory / "classes_dev.tsv").write_text(header + rows, encoding="utf-8")

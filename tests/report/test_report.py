@@ -30,6 +30,8 @@ def test_the_page_shows_progress_results_settings_examples_and_pictures_of_a_run
   # make_run logs 200 to 206 examples per second.
   assert ["first", "classifier", "1,000 of 1,000", "203", "finished", str(tmp_path / "first")] in page.rows
   assert ["accuracy", "0.8"] in page.rows
+  assert [row for row in page.rows if row[0].startswith("dev.")] == [["dev.rows", "40"], ["dev.labels.praise", "9"]]
+  assert ["7", "One,\ntwo", "praise", "0.0125"] in page.rows
   assert ["model.hidden_size", "128"] in page.rows
   assert ["command", "run_classifier.py --do_train"] in page.rows
   assert ["7", "0", "1", "3.0555", "0.9529", 'A <script>alert(1)</script> & "b".'] in page.rows
@@ -50,7 +52,11 @@ def test_the_heading_of_mistakes_says_how_they_are_sorted(tmp_path: Path):
     (run / "mistakes_dev.tsv").write_text(f"id\tlabel\tprediction\t{column}\n1\ta\tb\t2.5\n")
     page = make_page("Runs", *read_runs([str(run)], num_examples=3))
     orders += re.findall(r"<summary>mistakes_dev\.tsv, the first 1(.*?)</summary>", page)
-  assert orders == [": the highest loss first (cross entropy of the correct label)", ": the largest error first", ""]
+  assert orders == [
+    ": the highest loss first (cross entropy of the correct label); these are likely errors of the labels",
+    ": the largest error first",
+    "",
+  ]
 
 
 def test_settings_that_differ_between_runs_come_first(tmp_path: Path):

@@ -213,7 +213,10 @@ def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> Non
   assert task.rows["train"].columns["is_impossible"] == [False, False, True]
   for train, message in (
     ([("where ?", "in the house", "a cat")], r"^train: row 0: the context does not have the answer 'a cat'"),
-    ([("a", "b", {"text": ["b"]})], r"^train: row 0: answers .*: give lists of text and answer_start"),
+    (
+      [("a", "b", {"text": ["b"], "answer_start": []})],
+      r"^train: row 0: answers .*: give lists of text and answer_start",
+    ),
     ({"data": [{"paragraphs": [{}]}]}, r"lacks 'qas': give data in the form of SQuAD"),
   ):
     with pytest.raises(UserError, match=message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 
@@ -101,6 +102,28 @@ def test_mistakes_are_sorted_by_loss_or_by_error(tmp_path: Path) -> None:
   rows = read_tsv_rows(Path(write_mistakes(str(tmp_path), "dev", REGRESSION_PREDICTIONS, [])))
   assert [row[0] for row in rows] == ["id", "8", "7"]
   assert rows[1][3] == "1.5000"  # the error of 8: 5.5 - 4.0
+
+
+def test_the_least_sure_predictions_come_first_in_a_csv_file(tmp_path: Path) -> None:
+  texts = {"text": ['one "', "two\nlines", "three, 3", "four"]}
+  predictions.write_least_sure(str(tmp_path / "unsure_new.tsv"), CLASS_PREDICTIONS, texts)
+  with (tmp_path / "unsure_new.csv").open(newline="", encoding="utf-8") as file:
+    assert list(csv.reader(file)) == [
+      ["id", "text", "prediction", "margin"],
+      ["d", "four", "no", "0.0000"],
+      ["c", "three, 3", "yes", "0.2000"],
+      ["a", 'one "', "yes", "0.5000"],
+      ["b", "two\nlines", "no", "0.8000"],
+    ]
+  scores = np.array([[0.9, 0.45], [0.31, 0.1], [0.2, 0.51]])
+  several = Predictions(["p", "q", "r"], ("x", "y"), scores, thresholds=np.array([0.3, 0.5]))
+  predictions.write_least_sure(str(tmp_path / "unsure_x"), several, {})
+  assert (tmp_path / "unsure_x.csv").read_text().split() == [
+    "id,prediction,margin",
+    "q,x,0.0100",
+    "r,y,0.0100",
+    "p,x,0.0500",
+  ]
 
 
 def test_the_mistakes_of_several_labels_are_sorted_by_the_mean_binary_cross_entropy(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class TextData(FinetuningData):
     super().__init__(config)
     self._has_logged = False  # whether the training data was described
     self.undivided: TextRows
+    self._num_duplicates: int | None = None  # rows of the development set that are in the training set, too; if counted
     self._set_spec(config)
 
   def _set_spec(self, config: ClassifierConfig) -> None:
@@ -299,7 +300,7 @@ class TextData(FinetuningData):
         f"warning: {self.source_names(TRAIN)}: all labels are {number:g}, so there is nothing to learn from the texts"
       )
     if spec.name == CUSTOM and DEV in self._rows:
-      warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
+      self._num_duplicates = warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
       log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}", is_detail=True)
@@ -310,7 +311,10 @@ class TextData(FinetuningData):
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, for the splits with labels that were read."""
-    return {split: summary(rows, self.spec) for split, rows in self._rows.items() if self.formats[split].label}
+    found = {split: summary(rows, self.spec) for split, rows in self._rows.items() if self.formats[split].label}
+    if self._num_duplicates is not None and DEV in found:
+      found[DEV]["rows_in_training_set"] = self._num_duplicates
+    return found
 
   def class_weights(self) -> np.ndarray:
     """Returns the weights of --class_weights for the rows that are trained on, float32 [C]."""
@@ -319,7 +323,7 @@ class TextData(FinetuningData):
   def with_source(self, split: str, source: DataSource, *, cache: bool = True) -> TextData:
     """Returns a copy that has other data for a split. Rows to predict need no ids."""
     data = super().with_source(split, source, cache=cache)
-    data._has_logged = self._has_logged and split != TRAIN
+    data._has_logged, data._num_duplicates = self._has_logged and split != TRAIN, None
     if split == DEV:  # the task has a development set now, so nothing is held out
       data.config = dataclasses.replace(data.config, eval_share=0.0, folds=0, fold=0, group_column="")
     data._set_layout()
@@ -529,14 +533,17 @@ def warn_of_empty_texts(rows: TextRows) -> None:
     log(f"warning: {place}: {number}{first}: only the label of such a row is learned")
 
 
-def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
-  """Logs the first rows of the development set whose texts are in the training set, too. Empty texts do not count."""
+def warn_of_duplicates(train: TextRows, dev: TextRows) -> int:
+  """Counts rows of the development set whose texts are in the training set, too, and logs the first ones.
+
+  Empty texts do not count.
+  """
   row_of_key: dict[str, int] = {}
   for row, key in enumerate(text_keys(train)):
     row_of_key.setdefault(key, row)
   pairs = [(row, row_of_key[key]) for row, key in enumerate(text_keys(dev)) if key.strip("\0") and key in row_of_key]
   if not pairs:
-    return
+    return 0
   shown = [
     f"{dev.table.short_location(row)} ({train.table.short_location(train_row)})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
@@ -547,6 +554,7 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
     f"warning: {dev.table.name}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.name}, too: "
     f"{', '.join(shown)}{more}: the results will be better than on new texts"
   )
+  return len(pairs)
 
 
 def label_scale(numbers: np.ndarray) -> tuple[float, float]:

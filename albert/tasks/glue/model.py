@@ -103,10 +103,9 @@ class TextTask(Task):
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation", "multi_label")}
 
   def data_records(self) -> dict[str, str]:
-    """Returns a summary of the labeled rows, and which rows of the training file are held out."""
-    data, summaries = self.data, self.data.summaries()
-    records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
-    if data.is_divided(DEV) and DEV in summaries:
+    """Adds, with --eval_share or --folds, which rows are held out."""
+    data, records = self.data, super().data_records()
+    if data.is_divided(DEV) and DEV in data.summaries():
       table, content = data.rows(DEV).table, data.content(DEV)
       record = {
         "source": data.source_names(DEV),
@@ -269,10 +268,14 @@ class TextTask(Task):
     return {split: self.predictions(split, run_model(self.sets.dataset(split))) for split in splits}
 
   def write_test_predictions(self, predictions_of_splits: dict[str, Predictions], paths: Sequence[str]) -> None:
-    """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
+    """Writes the predictions of the test sets, the least sure ones, and the files to submit to gluebenchmark.com."""
     remaining_paths = iter(paths)
     for split, split_predictions in predictions_of_splits.items():
-      predictions.write_predictions(next(remaining_paths), split_predictions)
+      path = next(remaining_paths)
+      predictions.write_predictions(path, split_predictions)
+      if self.spec.name == CUSTOM and self.spec.labels:
+        columns = dict(zip(self.data.formats[split].texts, self.data.rows(split).texts, strict=True))
+        predictions.write_least_sure(predictions.companion_path(path, "unsure"), split_predictions, columns)
       if self.data.formats[split].submission:
         results.write_submission(next(remaining_paths), self.spec, split_predictions)
 

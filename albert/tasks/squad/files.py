@@ -1,22 +1,36 @@
-"""The questions about paragraphs that a task reads, once, in the format of SQuAD v1.1 and v2.0. Needs no TensorFlow."""
+"""The questions about paragraphs that a task reads, once. Needs no TensorFlow.
+
+A file has the format of SQuAD v1.1 or v2.0; or it has rows, one for each question, as the library datasets writes them:
+
+    {"id": "1", "title": "", "context": "A b.", "question": "What?", "answers": {"text": ["b"], "answer_start": [2]}}
+
+Rows are JSON lines, Parquet, or a JSON list.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from albert.data.rows import DataSource, Rows
+from albert.data.rows import PARQUET_EXTENSION, DataSource, Rows, parquet_column_names, read_parquet
+from albert.data.tables import read_json_objects
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import files, json_text, json_values
 from albert.io.text import format_value
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST
 from albert.tasks.squad.flags import SquadConfig
 
 _REMEDY = "give data in the form of SQuAD"
+# The columns of rows.
+_COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
+# The beginning of a file with an object on each line, unlike SQuAD's files.
+_JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
 
 
 class SquadAnswer(msgspec.Struct, frozen=True):
@@ -28,7 +42,7 @@ class SquadAnswer(msgspec.Struct, frozen=True):
   """
 
   text: str
-  start: int = msgspec.field(name="answer_start")
+  start: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,28 +106,35 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
   """Reads all questions of the files, or of rows in memory, in order.
 
   Args:
-    sources: JSON files, or rows with question, context and, if they are known, answers, id, title and is_impossible.
+    sources: files, or rows in memory with question, context and, if they are known, answers, id, title and
+      is_impossible.
     version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
     UserError: one of these mistakes is in a file: it is not JSON (the message gives line and column); it has another
-      format (the message gives the JSON path); it belongs to the other version of SQuAD; an answer is not at its
-      answer_start; an id is repeated; a question has no answer.
+      format (the message gives the JSON path or the line); it belongs to the other version of SQuAD; an answer is not
+      at its answer_start, or has none and does not stand exactly once in its paragraph; an id is repeated; a question
+      has no answer.
   """
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
   for source in sources:
     num_before, has_key = len(questions), False
     for location, paragraph, values in _read_entries(source):
+      if with_answers and isinstance(values.get("answers"), dict):
+        values["answers"] = answer_list(location, values["answers"])
+        if not values["answers"]:  # datasets has no is_impossible
+          values.setdefault("is_impossible", True)
       entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, _REMEDY)
-      if entry.id in locations:
-        raise UserError(f"{location}: id {entry.id!r} is already used by {locations[entry.id]}: give another id")
-      locations[entry.id] = location
+      question_id = str(entry.id)
+      if question_id in locations:
+        raise UserError(f"{location}: id {question_id!r} is already used by {locations[question_id]}: give another id")
+      locations[question_id] = location
       answers: tuple[SquadAnswer, ...] = ()
       if isinstance(entry, _AnsweredEntry):
-        _check_answers(location, paragraph.context, entry, version_2)
-        answers, has_key = tuple(entry.answers), has_key or "is_impossible" in values
-      questions.append(SquadQuestion(entry.id, len(questions), entry.question, paragraph, answers))
+        answers = _find_answers(location, paragraph.context, entry, version_2)
+        has_key = has_key or "is_impossible" in values
+      questions.append(SquadQuestion(question_id, len(questions), entry.question, paragraph, answers))
     if with_answers and version_2 and not has_key and len(questions) > num_before:
       raise UserError(
         f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
@@ -125,19 +146,24 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
 class _QuestionEntry(msgspec.Struct):
   """A question to predict. Its answers are not read."""
 
-  id: str
+  id: str | int
   question: str
+
+
+class _AnswerEntry(msgspec.Struct):
+  text: str
+  answer_start: int | None = None
 
 
 class _AnsweredEntry(_QuestionEntry):
   """A question to train on or to evaluate on."""
 
-  answers: list[SquadAnswer]
+  answers: list[_AnswerEntry]
   is_impossible: bool = False
 
 
 class _ParagraphOfRow(msgspec.Struct):
-  """The keys of a row in memory that describe its paragraph. Its other keys are those of a question entry."""
+  """The keys of a row that describe its paragraph. Its other keys are those of a question entry."""
 
   context: str
   title: Any = ""
@@ -159,14 +185,31 @@ class _SquadFile(msgspec.Struct):
 
 def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dict[str, Any]]]:
   """Yields for every question its location for error messages, its paragraph and its other values."""
+  rows: Iterator[tuple[str, int, dict[str, Any]]] | None = None  # the location, the number and the values of each row
+  articles: list[_Article] = []
+  if isinstance(source, str) and os.path.splitext(source)[1].lower() == PARQUET_EXTENSION:
+    existing = parquet_column_names(source)
+    source = read_parquet(source, [name for name in _COLUMNS if name in existing])
   if isinstance(source, Rows):
-    for index, number in enumerate(source.row_numbers):
-      location, row = source.location(index), source.values(index)
-      of_row = json_values.convert(location, row, _ParagraphOfRow, _REMEDY)
-      yield location, _make_paragraph(of_row.title, of_row.context), {"id": str(number), **row}
-    return
-  content = files.read_json(source, _SquadFile, _REMEDY)
-  for i, article in enumerate(content.data):
+    of_memory = source
+    rows = ((of_memory.location(i), number, of_memory.values(i)) for i, number in enumerate(of_memory.row_numbers))
+  else:
+    path = source
+    with files.open_file(path) as file:
+      data = file.read()
+    if path.endswith((".jsonl", ".ndjson")) or _JSON_LINES.match(data):
+      rows = ((f"{path}, line {number}", number, values) for number, values in read_json_objects(path))
+    else:
+      content = json_text.decode(path, data, _REMEDY)
+      is_list = isinstance(content, list)
+      if is_list and all(isinstance(row, dict) and "context" in row for row in content):
+        rows = ((f"{path}: $[{i}]", i, row) for i, row in enumerate(content))
+      else:
+        articles = json_values.convert(path, {"data": content} if is_list else content, _SquadFile, _REMEDY).data
+  for location, number, values in rows or ():
+    of_row = json_values.convert(location, values, _ParagraphOfRow, _REMEDY)
+    yield location, _make_paragraph(of_row.title, of_row.context), {"id": number, **values}
+  for i, article in enumerate(articles):
     for j, of_article in enumerate(article.paragraphs):
       paragraph = _make_paragraph(article.title, of_article.context)
       for k, values in enumerate(of_article.qas):
@@ -177,8 +220,17 @@ def _make_paragraph(title: Any, context: str) -> SquadParagraph:
   return SquadParagraph(title if isinstance(title, str) else "", context)
 
 
-def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2: bool) -> None:
-  """Checks that the context has the answers; for SQuAD v2.0 there are none if the file says is_impossible."""
+def answer_list(location: str, answers: dict[str, Any]) -> list[dict[str, Any]]:
+  """Converts {"text": [...], "answer_start": [...]} to a list of objects. Raises UserError if the lists do not fit."""
+  texts = answers.get("text")
+  starts = answers.get("answer_start", [None] * len(texts) if isinstance(texts, list) else None)
+  if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+    raise UserError(f"{location}: answers {format_value(answers)}: give lists of text and answer_start")
+  return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+
+
+def _find_answers(location: str, context: str, entry: _AnsweredEntry, version_2: bool) -> tuple[SquadAnswer, ...]:
+  """Finds the answers in the context; for SQuAD v2.0 there are none if the file says is_impossible."""
   location = f"{location}, question {entry.id}"
   if entry.is_impossible and entry.answers:
     raise UserError(f"{location}: is_impossible is true, but it has answers: correct one of the two")
@@ -187,10 +239,19 @@ def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2
   if not entry.is_impossible and not entry.answers:
     note = " (or is_impossible: true)" if version_2 else ""
     raise UserError(f"{location} has no answer: training and evaluation need one{note}")
+  answers: list[SquadAnswer] = []
   for number, answer in enumerate(entry.answers):
-    text, start = answer.text, answer.start
+    text, start = answer.text, answer.answer_start
     if not text.strip():
       raise UserError(f"{location}: answers[{number}]: the answer is empty: give its text, or leave it out")
+    if start is None:
+      start = context.find(text)
+      if start < 0 or context.find(text, start + 1) >= 0:
+        problem = "does not have" if start < 0 else "has several times"
+        raise UserError(
+          f"{location}: answers[{number}]: no answer_start for {format_value(text)}, which the paragraph {problem}: "
+          f"{'correct the text' if start < 0 else 'give answer_start'}"
+        )
     text_at_start = context[start : start + len(text)] if start >= 0 else ""
     if text_at_start != text:
       offset = context.find(text)
@@ -199,3 +260,5 @@ def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2
         f"{location}: answers[{number}]: answer_start {start} (in characters, from 0) points at "
         f"{format_value(text_at_start)}, but the answer is {format_value(text)}, which the paragraph {place}"
       )
+    answers.append(SquadAnswer(text, start))
+  return tuple(answers)

@@ -20,7 +20,8 @@ class SquadConfig(FinetuningConfig):
 
   train_file: str = option(
     "",
-    "questions with answers to train on: JSON files in the format of SQuAD, as comma-separated globs",
+    "questions with answers to train on: JSON files in the format of SQuAD, or rows with its columns as JSON lines or "
+    "Parquet, as comma-separated globs",
     affects_training=False,
   )
   eval_file: str = option(

@@ -58,7 +58,7 @@ class TaggingFeaturizer:
       offsets = piece_offsets[first_word : first_word + len(text.words) + 1]
       first_word += len(text.words)
       ids = all_ids[offsets[0] : offsets[-1]]
-      word_tags = [1 + tag_indices[tag] for tag in self.scheme.tags_of_spans(text.spans, len(text.words))]
+      word_tags = [1 + tag_indices.get(tag, 0) for tag in self.scheme.tags_of_spans(text.spans, len(text.words))]
       words = np.flatnonzero(np.diff(offsets))  # those with pieces
       features = np.zeros((2, len(ids)), np.int32)  # WORD_TAGS and WORD_NUMBERS of all pieces
       features[:, offsets[words] - offsets[0]] = np.array(word_tags, np.int32)[words], 1 + words

@@ -19,7 +19,8 @@ Or a text is a line of JSON or a row in memory:
     {"text": "EU rejects it", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}
 
 An object has a list of words, or a text, which a rule divides into words (albert.tokenization.words). Spans give their
-first character and the one after their last, from 0. Other keys are kept in files of predictions.
+first character and the one after their last, from 0. The exports of doccano and Label Studio have them in other forms
+(see _find_spans). Other keys are kept in files of predictions.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ from albert.data.tables import is_json_file, read_json_objects, read_lines
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import Schema
+from albert.io.progress import log
 from albert.io.text import counted, format_value, quote_names, replace_surrogates
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
-from albert.tasks.tagging.flags import TaggingConfig, find_file
-from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Span, TagError
+from albert.tasks.tagging.flags import UTF16, TaggingConfig, find_file
+from albert.tasks.tagging.schemes import BIO, IO, OUTSIDE, SCHEMES, Span, TagError, bio_of_io, bio_of_iob1, is_iob1
 from albert.tokenization.words import split_words
 
 # The keys of a JSON object.
 TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
 _DOCUMENT_START = "-DOCSTART-"
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
+# The keys of spans in an object with a text: ours, those of doccano, and that of Label Studio's smaller JSON export.
+_SPAN_KEYS = (SPANS, "label", "labels", "entities")
 _NUMBER = re.compile(r"-?\d+\Z")
 _find_fields = re.compile(r"[^ \t]+").findall
 
@@ -151,7 +155,7 @@ class TaggingData(FinetuningData):
   def row_settings(self, split: str) -> dict[str, Any]:
     """Returns the columns that are read, and the rule for words."""
     del split
-    return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "word_rule")}
+    return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "offsets", "word_rule")}
 
   def extension(self, split: str) -> str:
     """Returns the extension of a predictions file, which has the form of the split's data."""
@@ -177,11 +181,21 @@ def read_texts(
   """
   scheme = SCHEMES[config.scheme]
   texts: list[TaggedText] = []
-  for text, tags in (_read_objects if _has_objects(source) else _read_sentences)(source, config, with_tags):
+  pairs = list((_read_with_offsets if _has_objects(source) else _read_sentences)(source, config, with_tags))
+  to_scheme = {IO: bio_of_io}.get(config.scheme, list)
+  if config.scheme == BIO and is_iob1(tags for _, tags in pairs):
+    log(f"{source}: its tags are IOB1, where a span begins with I-: converted to BIO")
+    to_scheme = bio_of_iob1
+  for text, tags in pairs:
     try:
-      spans = text.spans or scheme.spans(tags)
+      spans = text.spans or scheme.spans(to_scheme(tags))
     except TagError as error:
       raise UserError(f"{text.location_of(error.index)}: {error}") from error
+    if with_tags and not scheme.has_prefixes and len(spans) != len(text.words):
+      raise UserError(
+        f"{text.location}: {counted(len(spans), 'span')} for {counted(len(text.words), 'word')}: with "
+        f"--scheme={scheme.name}, give tokens and tags, one for each word"
+      )
     for span in spans:
       if types and span.type not in types:
         raise UserError(
@@ -327,9 +341,31 @@ def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
   if isinstance(source, Rows):
     for index in range(len(source)):
       yield source.location(index), source.values(index)
+  elif next((line.lstrip()[:1] for _, line in read_lines(source) if line.strip()), "") == "[":
+    for index, values in enumerate(files.read_json(source, list[dict[str, Any]], "give a list of objects")):
+      yield f"{source}: $[{index}]", values
   else:
     for number, values in read_json_objects(source):
       yield f"{source}, line {number}", values
+
+
+class _OffsetError(UserError):
+  """The text of a span does not stand at its offsets in characters, but at those in UTF-16 units."""
+
+
+def _read_with_offsets(
+  source: DataSource, config: TaggingConfig, with_tags: bool
+) -> Sequence[tuple[TaggedText, Sequence[str]]]:
+  """Reads all objects. Offsets count UTF-16 units if a span's own text does not fit characters, and all fit those."""
+  try:
+    return list(_read_objects(source, config, with_tags))
+  except _OffsetError as error:
+    try:
+      pairs = list(_read_objects(source, dataclasses.replace(config, offsets=UTF16), with_tags))
+    except UserError:
+      raise error from None
+    log(f"{source}: the offsets of its spans count UTF-16 units, as the spans' texts show: converted to characters")
+    return pairs
 
 
 def _read_objects(
@@ -337,7 +373,8 @@ def _read_objects(
 ) -> Iterator[tuple[TaggedText, Sequence[str]]]:
   """Yields the texts of objects: those with tokens with their tags, those with a text with their spans."""
   word_key, tag_key = config.word_column or TOKENS, config.tag_column or TAGS
-  for location, values in _objects(source):
+  for location, given_values in _objects(source):
+    values = _of_label_studio(location, given_values)
     if word_key in values:
       words = _convert(location, values, word_key, list[str])
       for number, word in enumerate(words):
@@ -354,7 +391,7 @@ def _read_objects(
     elif TEXT in values:
       text = _convert(location, values, TEXT, str)
       ranges = split_words(text, config.word_rule)
-      spans = _read_spans(location, values, text, ranges) if with_tags else ()
+      spans = _read_spans(location, values, text, ranges, config.offsets) if with_tags else ()
       yield TaggedText(0, location, [text[start:end] for start, end in ranges], spans, text, ranges), ()
     else:
       raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {quote_names(values)}")
@@ -367,6 +404,40 @@ def _convert(location: str, values: Mapping[str, Any], key: str, schema: type[Sc
   return json_values.convert(f"{location}: {key}", values[key], schema, remedy)
 
 
+def _of_label_studio(location: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the text and the spans of a task in Label Studio's larger JSON export; other objects as they are."""
+  data, annotations = values.get("data"), values.get("annotations", [])
+  if not isinstance(data, dict) or not isinstance(annotations, list):
+    return values
+  finished = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
+  if len(finished) > 1:
+    raise UserError(f"{location}: has {len(finished)} annotations: keep one")
+  results = finished[0].get("result") if finished else []
+  if not isinstance(results, list):
+    raise UserError(f"{location}: annotations[0] has no list 'result'")
+  # Other results, such as relations, have no labels.
+  found = [item["value"] for item in results if isinstance(item, dict) and "labels" in (item.get("value") or ())]
+  return {**data, SPANS: found}
+
+
+def _find_spans(location: str, values: Mapping[str, Any]) -> list[_CharSpan]:
+  """Returns the spans of an object with a text: ours, or those of doccano or Label Studio.
+
+  A span is {"start": 0, "end": 2, "label": "ORG"}; in doccano [0, 2, "ORG"], or with start_offset and end_offset if
+  relations are exported; in Label Studio it has a list "labels" with one label.
+  """
+  key = next((key for key in _SPAN_KEYS if key in values), SPANS)
+  spans = _convert(location, values, key, list[Any])
+  for number, span in enumerate(spans):
+    if isinstance(span, list) and len(span) == 3:
+      spans[number] = dict(zip(("start", "end", "label"), span, strict=True))
+    elif isinstance(span, dict) and "start_offset" in span:
+      spans[number] = {"start": span["start_offset"], "end": span.get("end_offset"), "label": span.get("label")}
+    elif isinstance(span, dict) and isinstance(span.get("labels"), list) and len(span["labels"]) == 1:
+      spans[number] = {**span, "label": span["labels"][0]}
+  return json_values.convert(f"{location}: {key}", spans, list[_CharSpan])
+
+
 class _CharSpan(msgspec.Struct):
   """A span of a text: text[start:end] has the type `label`. The field `text` may repeat these characters."""
 
@@ -376,8 +447,14 @@ class _CharSpan(msgspec.Struct):
   text: str | None = None
 
 
+def _characters(text: str, *offsets: int) -> list[int]:
+  """Converts offsets in UTF-16 units to offsets in characters."""
+  units = text.encode("utf-16-le", "surrogatepass")
+  return [len(units[: 2 * offset].decode("utf-16-le", "replace")) for offset in offsets]
+
+
 def _read_spans(
-  location: str, values: Mapping[str, Any], text: str, word_ranges: Sequence[tuple[int, int]]
+  location: str, values: Mapping[str, Any], text: str, word_ranges: Sequence[tuple[int, int]], offsets: str
 ) -> list[Span]:
   """Converts spans of characters to spans of words. Raises UserError if one does not begin and end with words."""
   if not word_ranges:
@@ -386,19 +463,24 @@ def _read_spans(
   last_words = {end: index for index, (_, end) in enumerate(word_ranges)}
   spans: list[Span] = []
   end_before = 0
-  for span in sorted(_convert(location, values, SPANS, list[_CharSpan]), key=lambda span: span.start):
+  counts_units = offsets == UTF16
+  length = len(text.encode("utf-16-le", "surrogatepass")) // 2 if counts_units else len(text)
+  for span in sorted(_find_spans(location, values), key=lambda span: span.start):
     where = f"{location}: span {span.start} to {span.end} ({span.label})"
     if not span.label:
       raise UserError(f"{where}: the label is empty: give its type")
+    is_inside = 0 <= span.start < span.end <= length
+    if counts_units:
+      span.start, span.end = _characters(text, span.start, span.end)
     if span.text is not None and text[span.start : span.end].strip() != span.text.strip():
-      units = text.encode("utf-16-le", "surrogatepass")
-      start, end = (len(units[: 2 * offset].decode("utf-16-le", "replace")) for offset in (span.start, span.end))
-      counts_units = text[start:end].strip() == span.text.strip()
-      remedy = f"start and end count UTF-16 units: give characters, {start} to {end}" if counts_units else "correct it"
       shown = format_value(text[span.start : span.end])
-      raise UserError(f"{where}: the text there is {shown}, that of the span {format_value(span.text)}: {remedy}")
-    if not 0 <= span.start < span.end <= len(text):
-      raise UserError(f"{where}: not a part of the text, which has {len(text)} characters: correct it")
+      problem = f"{where}: the text there is {shown}, that of the span {format_value(span.text)}"
+      if text[slice(*_characters(text, span.start, span.end))].strip() == span.text.strip():
+        raise _OffsetError(f"{problem}: start and end count UTF-16 units: give --offsets={UTF16}")
+      raise UserError(f"{problem}: correct it")
+    if not is_inside:
+      unit = "UTF-16 units" if counts_units else "characters"
+      raise UserError(f"{where}: not a part of the text, which has {length} {unit}: correct it")
     if span.start < end_before:
       raise UserError(f"{where}: overlaps with the span before it: keep one of the two")
     end_before = span.end

@@ -12,19 +12,23 @@ from albert.tasks.splits import FILE_FIELDS
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization import words
 
+# The values of --offsets.
+CHARACTERS, UTF16 = "characters", "utf16"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingConfig(FinetuningConfig):
   """The flags of run_tagging.py that describe its files and tags."""
 
   train_file: str = option(
-    "", "file to train on: columns as in CoNLL, with one word a line, or JSON lines (.jsonl)", affects_training=False
+    "", "file to train on: columns as in CoNLL, with one word a line, or JSON (.jsonl, .json)", affects_training=False
   )
   eval_file: str = option("", "file to evaluate on, in the same forms", affects_training=False)
   predict_file: str = option("", "file to predict, in the same forms; it needs no tags", affects_training=False)
   scheme: str = option(
     "BIO",
-    "how tags mark spans: BIO (IOB2), BILOU, or BIOES, which is BILOU with other letters",
+    "how tags mark spans: BIO (IOB2; files in IOB1 are converted), BILOU, BIOES, which is BILOU with other letters, or "
+    "IO, which is converted to BIO; plain: each word has a tag of its own, such as a part of speech",
     choices=tuple(SCHEMES),
   )
   labels: str = option(
@@ -41,6 +45,13 @@ class TaggingConfig(FinetuningConfig):
   tag_column: str = option(
     "",
     "column of the tags, as for --word_column. By default the last column, or tags",
+    evaluation_may_differ=True,
+  )
+  offsets: str = option(
+    CHARACTERS,
+    "what the offsets of spans in JSON count: utf16 units; or characters, unless the spans' own texts show that these "
+    "are UTF-16 units",
+    choices=(CHARACTERS, UTF16),
     evaluation_may_differ=True,
   )
   word_rule: str = option(

@@ -2,7 +2,10 @@
 
 A tag is O, or a prefix, a hyphen and the type of a span: B-PER. In BIO (IOB2), the first word of a span has B and its
 other words have I. In BILOU, the last word has L instead of I, and a span of one word has U. BIOES is BILOU with E for
-L and S for U (Ratinov and Roth 2009, section 3.2).
+L and S for U (Ratinov and Roth 2009, section 3.2). In the scheme "plain", each word is a span, and its tag is the type,
+such as a part of speech.
+
+Files in IOB1 or IO, which write no B before most spans, are converted to BIO when they are read.
 
 T words of all texts, N texts, C tags.
 """
@@ -10,7 +13,8 @@ T words of all texts, N texts, C tags.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +58,13 @@ class Scheme:
     name: the name, as --scheme takes it.
     last: the prefix of the last word of a span of several words.
     unit: the prefix of a span of one word.
+    has_prefixes: whether tags have prefixes, and some words are outside of spans; False for "plain".
   """
 
   name: str
   last: str = "I"
   unit: str = "B"
+  has_prefixes: bool = True
 
   @property
   def prefixes(self) -> tuple[str, ...]:
@@ -67,11 +73,20 @@ class Scheme:
 
   def tags(self, types: Sequence[str]) -> tuple[str, ...]:
     """Returns all tags of some types of spans: O, then the tags of each type. Their order is that of the logits."""
+    if not self.has_prefixes:
+      return tuple(types)
     return (OUTSIDE, *(f"{prefix}-{span_type}" for span_type in types for prefix in self.prefixes))
+
+  def parts(self, tag: str) -> tuple[str, str]:
+    """Returns the prefix and the type of a tag; "" and "" for O."""
+    if not self.has_prefixes:
+      return self.unit, tag
+    prefix, _, span_type = ("", "", "") if tag == OUTSIDE else tag.partition("-")
+    return prefix, span_type
 
   def may_follow(self, previous: str, tag: str) -> bool:
     """Whether a tag may follow another one. Before the first word and after the last one, there is an O."""
-    (previous_prefix, previous_type), (prefix, span_type) = _parts(previous), _parts(tag)
+    (previous_prefix, previous_type), (prefix, span_type) = self.parts(previous), self.parts(tag)
     is_open = previous_prefix in ("B", "I")  # the span of the previous word may go on
     if prefix in ("I", self.last):
       return is_open and span_type == previous_type
@@ -90,7 +105,7 @@ class Scheme:
     spans: list[Span] = []
     previous = OUTSIDE
     for index, tag in enumerate(tags):
-      prefix, span_type = _parts(tag)
+      prefix, span_type = self.parts(tag)
       if tag != OUTSIDE and (prefix not in self.prefixes or not span_type):
         examples = ", ".join(f"{known_prefix}-TYPE" for known_prefix in self.prefixes)
         remedy = _remedy(prefix, span_type)
@@ -100,8 +115,6 @@ class Scheme:
         rule = "a span begins with B-"
         if prefix not in ("I", self.last):
           rule = f"a span ends with {self.last}-"
-        elif self.last == "I":
-          rule += " (files in IOB1 must be converted)"
         raise TagError(index, f"tag {tag!r} {where}: in {self.name} {rule}: correct it")
       if prefix in ("B", self.unit):
         spans.append(Span(index, index + 1, span_type))
@@ -120,18 +133,13 @@ class Scheme:
     """Returns the tags of `num_words` words in which spans, which do not overlap, are marked."""
     tags = [OUTSIDE] * num_words
     for start, end, span_type in spans:
+      if not self.has_prefixes:
+        tags[start:end] = [span_type] * (end - start)
+        continue
       for index in range(start, end):
         tags[index] = f"{'B' if index == start else 'I'}-{span_type}"
       tags[end - 1] = f"{self.unit if end == start + 1 else self.last}-{span_type}"
     return tags
-
-
-def _parts(tag: str) -> tuple[str, str]:
-  """Returns the prefix and the type of a tag; "" and "" for O."""
-  if tag == OUTSIDE:
-    return "", ""
-  prefix, _, span_type = tag.partition("-")
-  return prefix, span_type
 
 
 def _remedy(prefix: str, span_type: str) -> str:
@@ -139,11 +147,48 @@ def _remedy(prefix: str, span_type: str) -> str:
   for scheme in SCHEMES.values():
     if span_type and prefix in scheme.prefixes:
       return f"give --scheme={scheme.name}, or correct it"
-  return "choose another --tag_column, give the columns by name if the first line names them, or correct it"
+  return (
+    f"give --scheme={PLAIN} if each word has a tag of its own, --scheme={IO} if neighbours with the same tag are one "
+    "span, or choose another --tag_column, by its name if the first line names the columns"
+  )
 
 
-# The value of --scheme -> the scheme.
-SCHEMES = {scheme.name: scheme for scheme in (Scheme("BIO"), Scheme("BILOU", "L", "U"), Scheme("BIOES", "E", "S"))}
+# The value of --scheme -> the scheme. Files in IO are read as BIO.
+BIO, IO, PLAIN = "BIO", "IO", "plain"
+SCHEMES = {
+  BIO: Scheme(BIO),
+  "BILOU": Scheme("BILOU", "L", "U"),
+  "BIOES": Scheme("BIOES", "E", "S"),
+  IO: Scheme(BIO),
+  PLAIN: Scheme(PLAIN, has_prefixes=False),
+}
+
+
+def is_iob1(tags_of_texts: Iterable[Sequence[str]]) -> bool:
+  """Whether tags are in IOB1, and not in BIO: spans begin with I, and with B only after a span of the same type."""
+  begins_with_inside = False
+  for tags in tags_of_texts:
+    for previous, tag in itertools.pairwise([OUTSIDE, *tags]):
+      (_, previous_type), (prefix, span_type) = map(SCHEMES[BIO].parts, (previous, tag))
+      if (tag != OUTSIDE and prefix not in ("B", "I")) or (prefix == "B" and span_type != previous_type):
+        return False
+      begins_with_inside |= prefix == "I" and span_type != previous_type
+  return begins_with_inside
+
+
+def bio_of_iob1(tags: Sequence[str]) -> list[str]:
+  """Converts tags of IOB1 to BIO."""
+  types = [OUTSIDE, *(tag.partition("-")[2] for tag in tags)]
+  return [f"B-{types[i + 1]}" if tag[:1] == "I" and types[i + 1] != types[i] else tag for i, tag in enumerate(tags)]
+
+
+def bio_of_io(tags: Sequence[str]) -> list[str]:
+  """Converts tags of IO, which are O and the types of spans or I-TYPE, to BIO. Raises TagError for another prefix."""
+  for index, tag in enumerate(tags):
+    prefix, _, span_type = tag.partition("-")
+    if span_type and prefix in ("B", "L", "U", "E", "S"):
+      raise TagError(index, f"tag {tag!r} is not one of {IO} (O, TYPE or I-TYPE): {_remedy(prefix, span_type)}")
+  return bio_of_iob1([tag if tag in ("", OUTSIDE) else f"I-{tag.removeprefix('I-')}" for tag in tags])
 
 
 def best_tags(log_probabilities: np.ndarray, lengths: np.ndarray, transitions: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +95,37 @@ def test_the_log_and_the_summary_count_the_rows_of_each_label(
 ) -> None:
   task.check_inputs(train=True, evaluate=True, predict=False)
   task.check_inputs(train=True, evaluate=False, predict=False)  # says nothing again
+  lines = capsys.readouterr().err.splitlines()
   summary = json.loads(task.data_records()["data_summary.json"])
   for split in ("train", "dev"):
     counts = {label: sum(ROWS[int(i)][1] == label for i in task.data.rows(split).ids) for label in "ab"}
-    assert summary[split] == {"source": train_file, "rows": sum(counts.values()), "labels": counts}
-  lines = capsys.readouterr().err.splitlines()
+    about_rows = {"source": train_file, "rows": sum(counts.values()), "labels": counts}
+    assert {name: summary[split][name] for name in about_rows} == about_rows
+  assert (summary["dev"]["rows_in_training_set"], "rows_in_training_set" in summary["train"]) == (0, False)
   assert lines == [
     f"{train_file} (train): {summary['train']['rows']} rows; a: 2, b: {summary['train']['labels']['b']}",
     f"{train_file} (dev): {summary['dev']['rows']} row{'s' * (summary['dev']['rows'] > 1)}; a: 1, "
     f"b: {summary['dev']['labels']['b']}",
   ]
+
+
+def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: Path, make_task: MakeTask) -> None:
+  texts = {"train": ["one two three", "two 漢 漢", "four " * 40, "T"], "dev": [" t", "one  Two three", "new"]}
+  paths = {split: tmp_path / f"{split}.csv" for split in texts}
+  for split, path in paths.items():
+    path.write_text("text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts[split])))
+  task = make_task(train_file=str(paths["train"]), eval_file=str(paths["dev"]), max_seq_length=16)
+  task.check_inputs(train=True, evaluate=True, predict=False)
+  summary = json.loads(task.data_records()["data_summary.json"])
+  ids = [task.data.tokenizer.encode(text) for text in texts["train"]]
+  lengths = [len(each) + 2 for each in ids]
+  assert summary["train"]["tokens"] == {"median": statistics.median(lengths), "greatest": max(lengths)}
+  assert summary["train"]["longer_than_max_seq_length"] == sum(length > 16 for length in lengths) == 1
+  kept = [token for each in ids for token in each[:14]]
+  unknown = summary["train"]["unknown_tokens"]
+  assert unknown["share"] == pytest.approx(kept.count(task.data.tokenizer.special_ids.unk) / len(kept))
+  assert unknown["characters"] == ["漢"]
+  assert (summary["dev"]["rows_in_training_set"], summary["dev"]["unknown_tokens"]["characters"]) == (2, [])
 
 
 @pytest.mark.parametrize(

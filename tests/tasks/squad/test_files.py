@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ BAD_QUESTIONS = [
     {"answers": [*answers_field("it.", 45)["answers"], *answers_field("it.", 4500)["answers"]]},
     r"answers\[1\]: answer_start 4500",
   ),
-  (answers_field("1978", "22"), r"answer_start must be a whole number, it is a text"),
+  (answers_field("1978", "22"), r"answer_start must be a whole number or null, it is a text"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
   (
     {"answers": [], "is_impossible": True},
@@ -97,9 +98,15 @@ BAD_QUESTIONS = [
   ),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
   (
-    {"id": 7},
-    r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a text, it is a whole number: give data in the form of",
+    {"id": 7.5},
+    r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a whole number or a text, it is a number: give data in the",
   ),
+  (
+    {"answers": [{"text": "1979"}]},
+    r"answers\[0\]: no answer_start for '1979', which the paragraph does not have: corr",
+  ),
+  ({"answers": [{"text": "a"}]}, r"no answer_start for 'a', which the paragraph has several times: give answer_start$"),
+  ({"answers": {"text": ["1978"], "answer_start": []}}, r"qas\[1\]: answers .*: give lists of text and answer_start$"),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),
 ]
 
@@ -133,6 +140,38 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path, content: str, messa
   path.write_text(content)
   with pytest.raises(UserError, match=message):
     read_files(str(path))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "lines.json", "list.json", "a.parquet"])
+def test_rows_of_datasets_are_read(tmp_path: Path, name: str) -> None:
+  columns = [(7, "When?", ["1978"], [22]), (8, "Why?", [], []), (9, "Who?", ["Pina"], [28])]
+  rows = [
+    {"id": i, "title": "T", "context": CONTEXT, "question": text, "answers": {"text": answers, "answer_start": starts}}
+    for i, text, answers, starts in columns
+  ]
+  path = tmp_path / name
+  if name.endswith(".parquet"):
+    pytest.importorskip("pandas").DataFrame(rows).to_parquet(path)
+  else:
+    path.write_text(json.dumps(rows) if name == "list.json" else "".join(json.dumps(row) + "\n" for row in rows))
+  questions = read_files(str(path), version_2=True)
+  assert [(question.id, question.text) for question in questions] == [("7", "When?"), ("8", "Why?"), ("9", "Who?")]
+  assert [question.answers for question in questions] == [(SquadAnswer("1978", 22),), (), (SquadAnswer("Pina", 28),)]
+  place = {"a.parquet": ": row 2", "list.json": r": \$\[1\]"}.get(name, ", line 2")
+  with pytest.raises(UserError, match=rf"{name}{place}, question 8 is unanswerable.*: give --version_2_with_negative"):
+    read_files(str(path))
+
+
+def test_articles_need_no_version_and_answers_no_offset(tmp_path: Path) -> None:
+  qas = [{"id": 1, "question": "When?", "answers": [{"text": "1978"}]}]
+  (tmp_path / "a.json").write_text(json.dumps([{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]))
+  row = {"context": CONTEXT, "question": "When?", "answers": {"text": ["1978"]}}
+  (tmp_path / "b.jsonl").write_text("\n" + json.dumps(row))
+  for name, question_id in {"a.json": "1", "b.jsonl": "2"}.items():
+    (question,) = read_files(str(tmp_path / name))
+    assert (question.id, question.answers) == (question_id, (SquadAnswer("1978", 22),))
+  with pytest.raises(UserError, match="no question says is_impossible"):
+    read_files(str(tmp_path / "b.jsonl"), version_2=True)
 
 
 def test_each_split_is_read_once_and_the_test_set_without_answers(tmp_path: Path) -> None:

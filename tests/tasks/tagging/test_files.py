@@ -124,7 +124,7 @@ BAD_FILES = [
   ("EU\nrejects\n", r", line 1: column 0 is both the column of the words and .* \(1 column\): give a"),
   ("EU B-ORG\n\nYork I-LOC\n", ", line 3: tag 'I-LOC' is the first one of the sentence: in BIO a span beg"),
   ("EU B-ORG\nin U-ORG\n", ", line 2: tag 'U-ORG' is not one of BIO .*: give --scheme=BILOU"),
-  ("word tag\nEU O\n", ", line 1: tag 'tag' is not one of BIO .*: choose another --tag_column, give the c"),
+  ("word tag\nEU O\n", ", line 1: tag 'tag' is not one of BIO .*: give --scheme=plain if each .* or choose another"),
   ("\tO\nEU\tO\n", ", line 1: the word is empty: fill it in or remove the line"),
   ("", ": no words: give a file of columns with one word a line, or JSON lines"),
   ("\n-DOCSTART- O\n\n", ": no words"),
@@ -135,15 +135,22 @@ BAD_FILES = [
   ('{"tokens": "EU", "tags": []}', ", line 1: tokens: must be a list, it is a text"),
   ('{"tokens": ["EU", " "], "tags": ["O", "O"]}', r", line 1: tokens\[1\] is empty: give it a word"),
   ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
-  ('{"tokens": ["EU"], "tags": ["I-ORG"]}', ", line 1: tag 'I-ORG' is the first one"),
+  ('{"tokens": ["EU", "in"], "tags": ["I-ORG", "B-X"]}', ", line 1: tag 'I-ORG' is the first one"),
   ('{"text": " ", "spans": []}', ", line 1: the text has no words"),
   ('{"text": "EU"}', ", line 1: no 'spans'; there are: 'text'"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 2}]}', r", line 1: spans: \$\[0\] lacks 'label'"),
   (
-    '{"text": "😀 in Rome", "spans": [{"start": 6, "end": 10, "label": "LOC", "text": "Rome"}]}',
-    r", line 1: span 6 to 10 \(LOC\): the text there is 'ome', that of the span 'Rome': .* UTF-16 units: .* 5 to 9$",
+    '{"text": "😀 in Rome", "spans": [{"start": 6, "end": 10, "label": "LOC", "text": "Rome"}]}\n'
+    '{"text": "😀 Rome", "spans": [{"start": 2, "end": 6, "label": "LOC", "text": "Rome"}]}',
+    r", line 1: span 6 to 10 \(LOC\): the text there is 'ome', that of the span 'Rome': .*: give --offsets=utf16$",
   ),
+  (
+    '{"text": "EU", "label": [[0, 3, "ORG"]]}',
+    r", line 1: span 0 to 3 \(ORG\): not a part of the text, .* 2 characters",
+  ),
+  ('[{"text": "EU", "label": [{"start": 2, "end": 3, "labels": ["ORG"]}]}]', r": \$\[0\]: span 2 to 3 .*: not a part"),
+  ('[{"data": {"text": "EU"}, "annotations": [{}, {}]}]', r": \$\[0\]: has 2 annotations: keep one"),
   (
     '{"text": "in Rome", "spans": [{"start": 2, "end": 6, "label": "LOC", "text": "Rome"}]}',
     r", line 1: span 2 to 6 \(LOC\): the text there is ' Rom', that of the span 'Rome': correct it",
@@ -165,6 +172,85 @@ def test_bad_files_are_refused(content: str, message: str, tmp_path: Path) -> No
   with pytest.raises(UserError, match=f"^{path}{message}") as error:
     read(path)
   assert "\n" not in str(error.value)
+
+
+CONVERTED = [
+  ("BIO", "I-ORG O I-LOC I-LOC B-LOC I-PER", "ORG 0 1, LOC 2 4, LOC 4 5, PER 5 6"),  # IOB1
+  ("IO", "ORG O LOC LOC O PER", "ORG 0 1, LOC 2 4, PER 5 6"),
+  ("IO", "I-ORG O LOC LOC PER O", "ORG 0 1, LOC 2 4, PER 4 5"),
+  ("plain", "NNP NNP O , I-x NNP", "NNP 0 1, NNP 1 2, O 2 3, , 3 4, I-x 4 5, NNP 5 6"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "tags", "expected"), CONVERTED)
+def test_other_schemes_are_read(
+  scheme: str, tags: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  path = write(tmp_path / "a.conll", "".join(f"w {tag}\n" for tag in tags.split()))
+  ((_, spans),) = read(path, scheme=scheme)
+  assert ", ".join(f"{span.type} {span.start} {span.end}" for span in spans) == expected
+  assert capsys.readouterr().err.count("its tags are IOB1, where a span begins with I-: converted") == (scheme == "BIO")
+
+
+@pytest.mark.parametrize(
+  ("scheme", "content", "message"),
+  [
+    ("IO", "EU ORG\nin B-X\n", ", line 2: tag 'B-X' is not one of IO .*: give --scheme=BIO, or correct it"),
+    (
+      "plain",
+      '{"text": "a EU", "spans": [{"start": 2, "end": 4, "label": "N"}]}',
+      ", line 1: 1 span for 2 words: with",
+    ),
+  ],
+)
+def test_bad_files_of_other_schemes_are_refused(scheme: str, content: str, message: str, tmp_path: Path) -> None:
+  path = write(tmp_path / ("a.jsonl" if "{" in content else "a.conll"), content)
+  with pytest.raises(UserError, match=f"^{path}{message}"):
+    read(path, scheme=scheme)
+
+
+OFFSETS = {"start": 3, "end": 7, "text": "Rome"}
+# What annotation tools write for the text "In Rome", where Rome is a place.
+EXPORTS = {
+  "doccano": {"id": 1, "text": "In Rome", "label": [[3, 7, "LOC"]]},
+  "doccano with relations": {
+    "text": "In Rome", "relations": [], "entities": [{"id": 9, "label": "LOC", "start_offset": 3, "end_offset": 7}]
+  },
+  "Label Studio, smaller": [{"text": "In Rome", "id": 1, "label": [OFFSETS | {"labels": ["LOC"]}], "annotator": 1}],
+  "Label Studio": [{
+    "id": 1,
+    "data": {"text": "In Rome"},
+    "annotations": [
+      {"was_cancelled": True, "result": []},
+      {"result": [{"value": OFFSETS | {"labels": ["LOC"]}, "type": "labels"}, {"type": "relation", "from_id": "x"}]},
+    ],
+  }],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports_of_annotation_tools_are_read(name: str, tmp_path: Path) -> None:
+  path = write(tmp_path / "a.json", json.dumps(EXPORTS[name]))
+  assert read(path) == [(["In", "Rome"], [Span(1, 2, "LOC")])]
+
+
+def test_utf16_offsets_are_recognized_or_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  lines: list[dict[str, Any]] = [
+    {"text": "In Rome", "spans": [OFFSETS | {"label": "LOC"}]},
+    {"text": "😀 😀 in Rome", "spans": [{"start": 9, "end": 13, "label": "LOC", "text": "Rome"}]},
+  ]
+  path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
+  expected = [(["In", "Rome"], [Span(1, 2, "LOC")]), (["😀", "😀", "in", "Rome"], [Span(3, 4, "LOC")])]
+  assert read(path) == expected
+  assert f"{path}: the offsets of its spans count UTF-16 units" in capsys.readouterr().err
+  del lines[1]["spans"][0]["text"]
+  write(path, "\n".join(map(json.dumps, lines)))
+  assert read(path, offsets="utf16") == expected
+  with pytest.raises(UserError, match=r"line 2: span 9 to 13 \(LOC\): not a part of the text, which has 11 characters"):
+    read(path)
+  write(path, json.dumps({"text": "😀", "spans": [{"start": 0, "end": 3, "label": "X"}]}))
+  with pytest.raises(UserError, match=r"not a part of the text, which has 2 UTF-16 units"):
+    read(path, offsets="utf16")
 
 
 def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:

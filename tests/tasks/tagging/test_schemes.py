@@ -10,10 +10,10 @@ from seqeval import scheme as seqeval_schemes
 
 from albert.tasks.tagging.schemes import SCHEMES, Span, TagError, best_tags
 
-SEQEVAL = {"BIO": "IOB2", "BILOU": "BILOU", "BIOES": "IOBES"}
+SEQEVAL = {"BIO": "IOB2", "BILOU": "BILOU", "BIOES": "IOBES", "IO": "IOB2"}
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SEQEVAL)
 def test_all_valid_sequences_of_four_tags_have_the_spans_of_seqeval_and_come_back_from_them(name: str) -> None:
   scheme = SCHEMES[name]
   num_valid = 0
@@ -37,12 +37,17 @@ def test_all_valid_sequences_of_four_tags_have_the_spans_of_seqeval_and_come_bac
 @pytest.mark.parametrize(
   ("scheme", "tags", "index", "message"),
   [
-    ("BIO", "O I-PER", 1, r"tag 'I-PER' follows 'O': in BIO a span begins with B- \(files in IOB1 must be converted\)"),
+    ("BIO", "O I-PER", 1, "tag 'I-PER' follows 'O': in BIO a span begins with B-: correct it"),
     ("BIO", "I-PER", 0, "tag 'I-PER' is the first one of the sentence: in BIO a span begins with B-"),
     ("BIO", "B-LOC I-PER", 1, "tag 'I-PER' follows 'B-LOC'"),
     ("BIO", "O U-PER", 1, "tag 'U-PER' is not one of BIO .O, B-TYPE, I-TYPE.: give --scheme=BILOU"),
     ("BIO", "S-PER", 0, "give --scheme=BIOES"),
-    ("BIO", "NNP", 0, "tag 'NNP' is not one of BIO .*: choose another --tag_column"),
+    (
+      "BIO",
+      "NNP",
+      0,
+      "tag 'NNP' is not one of BIO .*: give --scheme=plain if each word .*, --scheme=IO if .* --tag_column",
+    ),
     ("BIO", "B-", 0, "tag 'B-' is not one of BIO"),
     ("BIO", "", 0, "tag '' is not one of BIO"),
     ("BILOU", "B-PER O", 1, "tag 'O' follows 'B-PER': in BILOU a span ends with L-: correct it"),
