@@ -45,12 +45,12 @@ class Command:
 
 
 def targets() -> list[str]:
-  """The scripts and modules that are commands: those that call `app.run` or `cli.run` when Python runs them."""
+  """The scripts and modules that are commands: those that `startup.run_command_of` runs when Python runs them."""
   scripts = [path.name for path in sorted(ROOT.glob("run_*.py"))]
   modules = []
   for path in sorted(path for package in ("albert", "data_prep") for path in (ROOT / package).rglob("*.py")):
     text = path.read_text(encoding="utf-8")
-    if 'if __name__ == "__main__":' in text and re.search(r"^  app\.run\(", text, re.MULTILINE):
+    if "  startup.run_command_of(__name__)" in text:
       name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
       modules.append(name.removesuffix(".__main__"))
   return scripts + modules
