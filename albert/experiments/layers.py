@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from absl import flags
 
-from albert import startup
+from albert import app
 from albert.config import command_flags
 from albert.io import files
 from albert.io.files import expand_globs
@@ -71,15 +71,11 @@ def main() -> None:
 
 
 # albert.experiments calls this module. It is no command for users, so it has no console command.
-def define_flags() -> None:
-  """Defines the flags of the command."""
+if __name__ == "__main__":
   for name, help_text in (
     ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),
     ("input_file", "TFRecord shards: comma-separated globs"),
     ("output_file", "JSON file to write"),
   ):
     command_flags.define("str", name, None, help_text, required=True)
-
-
-if __name__ == "__main__":
-  startup.run_command_of(__name__)
+  app.run(main)

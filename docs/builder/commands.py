@@ -45,12 +45,12 @@ class Command:
 
 
 def targets() -> list[str]:
-  """The scripts and modules that are commands: those that `startup.run_command_of` runs when Python runs them."""
+  """The scripts and modules that are commands: those that `app.run` or `startup.run_command_of` runs with Python."""
   scripts = [path.name for path in sorted(ROOT.glob("run_*.py"))]
   modules = []
   for path in sorted(path for package in ("albert", "data_prep") for path in (ROOT / package).rglob("*.py")):
     text = path.read_text(encoding="utf-8")
-    if "  startup.run_command_of(__name__)" in text:
+    if re.search(r"^  (app\.run|startup\.run_command_of)\(", text, re.MULTILINE) and '__name__ == "__main__"' in text:
       name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
       modules.append(name.removesuffix(".__main__"))
   return scripts + modules
