@@ -330,8 +330,8 @@ def _read_delimited(
       separator = separator if is_given else _separator_of_names(path, names) or separator
       rows = _read_rows(path, separator)
       header = _header(rows)
-    if not header:
-      raise UserError(f"{path} is empty: it lacks the line that names its columns")
+    if not any(header):
+      raise UserError(f"{path}: its first line is blank or missing: write the names of the columns there")
   check_columns(f"{path}, line 1", header, names)
   columns: dict[str, list[str]] = {name: [] for name in names}
   # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.

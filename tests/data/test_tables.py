@@ -184,7 +184,7 @@ MISTAKES = {
   ),
   "UTF-16 only inside": (GOOD_FILE + b"\xff\xfe\n", r"line 3: not UTF-8 \(byte 1 of the line is 0xff\): save the file"),
   "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
-  "empty file": (b"", r"t\.tsv is empty"),
+  "empty file": (b"", r"t\.tsv: its first line is blank or missing"),
 }
 
 
@@ -216,6 +216,7 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
       b"id;text;x,id,text,y\n",
       r"t\.txt, line 1: fields may be separated by commas or semicolons: give --separator=',' or --separator=';'",
     ),
+    ("t.csv", b"\nid,text\n", r"t\.csv: its first line is blank or missing: write the names of the columns there"),
     ("t.csv.gz", b"\x1f\x8b\x08\0", r"t\.csv\.gz: damaged GZIP data \(.*\): copy it again"),
     ("t.csv.gz", b"id,text\n", r"t\.csv\.gz: damaged GZIP data \(Not a gzipped file"),
     ("t.csv", b"\x1f\x8b\x08\0", r"t\.csv: is gzip data: unpack it with gunzip"),
