@@ -231,7 +231,9 @@ class TextTask(Task):
     columns = [read_table(path, header).columns.values() for path in paths]
     row_of_id = {row[0]: row for columns_of_run in columns for row in zip(*columns_of_run, strict=True)}
     path = predictions.predictions_path(output_dir, "out_of_fold")
-    predictions.write_table(path, header, [row_of_id[row_id] for row_id in self.data.undivided.ids])
+    predictions.write_table(
+      path, header, [row_of_id[row_id] for row_id in self.data.undivided.ids if row_id in row_of_id]
+    )
     log(f"wrote {path}")
 
   def read_run(self, output_dir: str) -> None:
