@@ -688,6 +688,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
   runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
-  remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
+  can_give_runs = is_command and task.runs_flag == "num_runs"
+  remedies.append(runs if can_give_runs else f"--seed={train.seed + 1} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"
