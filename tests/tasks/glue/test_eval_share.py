@@ -125,7 +125,7 @@ def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: P
   unknown = summary["train"]["unknown_tokens"]
   assert unknown["share"] == pytest.approx(kept.count(task.data.tokenizer.special_ids.unk) / len(kept))
   assert unknown["characters"] == ["漢"]
-  assert (summary["dev"]["rows_in_training_set"], summary["dev"]["unknown_tokens"]["characters"]) == (2, [])
+  assert summary["dev"]["rows_in_training_set"] == 2
 
 
 @pytest.mark.parametrize(
