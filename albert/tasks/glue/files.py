@@ -103,11 +103,7 @@ class TextData(FinetuningData):
     self.spec = spec = make_spec(config)
     positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
     self.config = dataclasses.replace(
-      config,
-      task_name=spec.name,
-      labels=format_labels(spec.labels),
-      multi_label=bool(spec.label_separator),
-      **positive,
+      config, task_name=spec.name, labels=format_labels(spec.labels), multi_label=bool(spec.label_separator), **positive
     )
     self._set_layout()
 
@@ -349,7 +345,7 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       )
   separator = file_format.separator
   if file_format.header and not separator and spec.name == CUSTOM and isinstance(source, str):
-    separator = tables.separator_of_fields(source, len(file_format.header))
+    separator = tables.find_separator(source, num_fields=len(file_format.header))
   return tables.read_table(
     source,
     names,

@@ -305,7 +305,7 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
     raise UserError(f"--multi_label is for --task_name={CUSTOM}: a row of {name} has one label")
   if config.regression:
     raise UserError(
-      "--regression predicts a number, but --multi_label or several columns in --label_column give labels: leave one out"
+      "--regression and --multi_label, or several columns in --label_column, are both given: leave one out"
     )
   if not separator or separator != separator.strip():
     raise UserError(f"--label_separator={separator!r}: give a text without whitespace at its ends, such as ';'")
