@@ -62,8 +62,7 @@ def problem_type(run: Mapping[str, Any]) -> str:
 def label_keys_of_run(run: Mapping[str, Any], num_outputs: int) -> dict[str, Any]:
   """Returns the keys of config.json about the outputs of a run's classifier: their names, and what they mean."""
   names: Sequence[str] = ()
-  problem = problem_type(run)
-  settings = run.get("data", {})
+  problem, settings = problem_type(run), run.get("data", {})
   if problem:
     names = parse_labels(settings["labels"])
   elif run.get("task") == "tagging" and settings.get("scheme") in SCHEMES:

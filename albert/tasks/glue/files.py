@@ -492,10 +492,10 @@ def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str
   if has_classes and not column:
     for of_class in groups.by_class(classes).values():
       if len(of_class) < minimum:
-        row, number = min(map(min, of_class)), "is the only one" if len(of_class) == 1 else f"is one of {len(of_class)}"
+        label = spec.labels[rows.labels[of_class[0][0]]]
         raise UserError(
-          f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
-          f"evaluation: this {number}: {remedy}"
+          f"{table.location(min(map(min, of_class)))}: too few texts of the label {label!r} to hold one out for "
+          f"evaluation ({len(of_class)}): {remedy}"
         )
   if config.folds:
     if spec.is_regression:  # neighbouring numbers are of one class, and in different folds

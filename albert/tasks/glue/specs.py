@@ -304,9 +304,8 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
   if name != CUSTOM:
     raise UserError(f"--multi_label is for --task_name={CUSTOM}: a row of {name} has one label")
   if config.regression:
-    raise UserError(
-      "--regression and --multi_label, or several columns in --label_column, are both given: leave one out"
-    )
+    given = "--multi_label and --regression are both given (several columns in --label_column imply --multi_label)"
+    raise UserError(f"{given}: leave one out")
   if not separator or separator != separator.strip():
     raise UserError(f"--label_separator={separator!r}: give a text without whitespace at its ends, such as ';'")
   for label in labels:
