@@ -668,7 +668,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     output_dir: the directory of the run.
     task: the task.
     config: the settings of the run, or of several runs of which the best has failed.
-    is_command: whether a command has trained the run. An Estimator of the Python API has no --num_runs.
+    is_command: whether --num_runs can be advised. The Python API lacks it, and --folds excludes it.
   """
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
@@ -688,7 +688,6 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
   runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
-  can_give_runs = is_command and task.runs_flag == "num_runs"
-  remedies.append(runs if can_give_runs else f"--seed={train.seed + 1} or another seed")
+  remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"
