@@ -80,7 +80,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   best_seed = _summarize(task, config.output_dir, metrics_of_seeds)
   best_dir, best_metrics = configs[best_seed].output_dir, metrics_of_seeds[best_seed]
   if failure := find_failure(best_dir, best_metrics, task.best_loss):
-    log(failure_warning(failure, best_dir, task, config))
+    log(failure_warning(failure, best_dir, task, config, is_command=task.runs_flag == "num_runs"))
   for seed, seed_config in configs.items():
     if seed != best_seed:
       files.remove_tree(files.join(seed_config.output_dir, output_files.CHECKPOINTS))

@@ -199,7 +199,9 @@ def test_folds_are_runs_whose_predictions_cover_the_training_file(
   for start in range(2):
     with script_flags("classifier"):
       run_script("classifier", *argv, "--folds=3", f"--output_dir={runs}")
-    assert capsys.readouterr().err.count("is done") == 3 * start
+    messages = capsys.readouterr().err
+    assert messages.count("is done") == 3 * start
+    assert "--num_runs" not in messages
   lines = (runs / "predictions_out_of_fold.tsv").read_text().splitlines()
   assert [line.split("\t")[:2] for line in lines[1:]] == [[str(n), "yes" if n % 3 else "no"] for n in range(18)]
   of_folds = {run: (runs / f"run-{run}" / "predictions_dev.tsv").read_text() for run in (5, 6, 7)}

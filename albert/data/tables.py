@@ -327,11 +327,11 @@ def _read_delimited(
     except UserError:  # quotes that are none with this separator
       header = []
     if not {*names} <= {*header}:
-      separator = separator if is_given else _separator_of_names(path, names) or separator
+      separator = separator if is_given else find_separator(path, names) or separator
       rows = _read_rows(path, separator)
       header = _header(rows)
-    if not header:
-      raise UserError(f"{path} is empty: it lacks the line that names its columns")
+    if not any(header):
+      raise UserError(f"{path}: its first line is blank or missing: write the names of the columns there")
   check_columns(f"{path}, line 1", header, names)
   columns: dict[str, list[str]] = {name: [] for name in names}
   # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.
@@ -367,42 +367,31 @@ def _usual_separator(path: str) -> str:
   return "," if _extension(path) == ".csv" else "\t"
 
 
-def _separator_of_names(path: str, names: Sequence[str]) -> str:
-  """Returns the separator with which the first line of a file names some columns; "" if there is none."""
-  headers = {separator: _first_rows(path, separator, 1) for separator in SEPARATORS}
-  fitting = [
-    separator for separator, rows in headers.items() if rows and {*names} <= {field.strip() for field in rows[0]}
-  ]
-  return _only_separator(f"{path}, line 1", fitting)
+def find_separator(path: str, names: Sequence[str] = (), num_fields: int = 0) -> str:
+  """Recognizes the separator of a file: with it, the first line names some columns, or the first rows fit.
 
-
-def separator_of_fields(path: str, num_fields: int) -> str:
-  """Recognizes the separator of a file without a header: with it, the first rows have a number of fields.
-
-  Returns: one of SEPARATORS; "" if there is only one field, the file has another form, or none fits.
+  Args:
+    path: the file.
+    names: columns that its first line names; () if the file has no header.
+    num_fields: the number of fields of a row of a file without a header.
+  Returns: one of SEPARATORS; "" if none fits, there is only one field, or the file has another form.
   Raises:
     UserError: several fit.
   """
   if num_fields == 1 or _extension(path) in (PARQUET_EXTENSION, *_JSON_EXTENSIONS):
     return ""
-  rows_of_separator = {separator: _first_rows(path, separator, _NUM_FIRST_ROWS) for separator in SEPARATORS}
-  fitting = [separator for separator, rows in rows_of_separator.items() if {*map(len, rows)} == {num_fields}]
-  return _only_separator(path, fitting)
-
-
-def _first_rows(path: str, separator: str, count: int) -> list[list[str]]:
-  """Returns the fields of the first rows; [] if they cannot be read with this separator."""
-  try:
-    return [fields for _, fields in itertools.islice(_read_rows(path, separator), count)]
-  except UserError:
-    return []
-
-
-def _only_separator(location: str, fitting: Sequence[str]) -> str:
+  fitting = []
+  for separator in SEPARATORS:
+    try:
+      rows = [fields for _, fields in itertools.islice(_read_rows(path, separator), 1 if names else _NUM_FIRST_ROWS)]
+    except UserError:  # quotes that are none with this separator
+      continue
+    if {*names} <= {*map(str.strip, rows[0])} if names and rows else {*map(len, rows)} == {num_fields}:
+      fitting.append(separator)
   if len(fitting) > 1:
     candidates = " or ".join(SEPARATORS[separator] for separator in fitting)
     flags = " or ".join(f"--separator={separator!r}" for separator in fitting).replace("'\\t'", "tab")
-    raise UserError(f"{location}: fields may be separated by {candidates}: give {flags}")
+    raise UserError(f"{path}: fields may be separated by {candidates}: give {flags}")
   return "".join(fitting)
 
 

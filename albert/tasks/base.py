@@ -594,7 +594,9 @@ class Task(abc.ABC):
     """Returns files about the data, such as which rows are held out, for a new run: name -> text."""
     if not isinstance(self.data, FinetuningData):
       return {}
-    summaries = {split: rows | self.sets.summary(split) for split, rows in self.data.summaries().items()}
+    # Only the training set is tokenized before the first step.
+    summaries = self.data.summaries()
+    summaries[TRAIN] |= self.sets.summary(TRAIN)
     return {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
 
   def files_to_keep(self) -> dict[str, str]:

@@ -371,9 +371,8 @@ def write_least_sure(path: str, predictions: Predictions, texts: Mapping[str, Se
   writer.writerow([ID, *texts, PREDICTION, "margin"])
   predicted = predictions.format_values(predictions.predicted[order])
   for row, prediction in zip(order, predicted, strict=True):
-    writer.writerow(
-      [predictions.ids[row], *(column[row] for column in texts.values()), prediction, f"{margins[row]:.4f}"]
-    )
+    values = [column[row] for column in texts.values()]
+    writer.writerow([predictions.ids[row], *values, prediction, f"{margins[row]:.4f}"])
   files.write_atomically(f"{os.path.splitext(path)[0]}.csv", replace_surrogates(table.getvalue()))
 
 

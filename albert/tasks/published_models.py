@@ -28,9 +28,9 @@ def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
   keys = weights.class_keys
   labels, problem = weights.labels, keys.get("problem_type")
   if weights.architecture.endswith("ForTokenClassification"):
-    types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
-    if not any(types) and OUTSIDE not in labels:  # such as parts of speech
-      types = list(labels)
+    types = list(labels)  # plain tags, such as parts of speech
+    if OUTSIDE in labels:
+      types = list(dict.fromkeys(label.partition("-")[2] for label in labels if label != OUTSIDE))
     scheme = next((name for name, scheme in SCHEMES.items() if {*scheme.tags(types)} == {*labels}), "")
     if not scheme:
       raise UserError(
@@ -62,8 +62,7 @@ def problem_type(run: Mapping[str, Any]) -> str:
 def label_keys_of_run(run: Mapping[str, Any], num_outputs: int) -> dict[str, Any]:
   """Returns the keys of config.json about the outputs of a run's classifier: their names, and what they mean."""
   names: Sequence[str] = ()
-  problem = problem_type(run)
-  settings = run.get("data", {})
+  problem, settings = problem_type(run), run.get("data", {})
   if problem:
     names = parse_labels(settings["labels"])
   elif run.get("task") == "tagging" and settings.get("scheme") in SCHEMES:

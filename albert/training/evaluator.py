@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -17,6 +19,10 @@ from albert.optimizers.gradients import make_replica_variable
 from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
 from albert.training.distribution import distribute_evaluation_batches, explain_reading_errors
 from albert.training.model_weights import computing_in
+
+# TensorFlow warns of the functions that each model of a process traces anew, such as those of --num_runs=5.
+_RETRACING = re.compile(r"<function (Evaluator|Trainer)\..* triggered tf.function retracing")
+logging.getLogger("tensorflow").addFilter(lambda record: not _RETRACING.search(str(record.msg)))
 
 
 class Accumulator:

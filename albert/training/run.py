@@ -668,7 +668,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     output_dir: the directory of the run.
     task: the task.
     config: the settings of the run, or of several runs of which the best has failed.
-    is_command: whether a command has trained the run. An Estimator of the Python API has no --num_runs.
+    is_command: whether --num_runs can be advised. The Python API lacks it, and --folds excludes it.
   """
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []

@@ -222,12 +222,7 @@ def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path, m
 
   def make_or_read(function: Callable[[Sequence[int]], TokenizedExamples], key: int, num_processes: int) -> list[int]:
     examples = make_examples(
-      numbers,
-      function,
-      name="n",
-      key={"data": key},
-      cache_dir=str(tmp_path),
-      num_processes=num_processes,
+      numbers, function, name="n", key={"data": key}, cache_dir=str(tmp_path), num_processes=num_processes
     )
     return examples.input_ids.tolist()
 

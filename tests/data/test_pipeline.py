@@ -63,8 +63,7 @@ def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
 @pytest.mark.parametrize(
   ("shards", "interleaved", "window"),
   thorough_except(
-    [("plain", 3, 5)],
-    [(kind, *sizes) for kind in ("plain", "gzip") for sizes in ((1, 1), (2, 4), (3, 5), (16, 4096))],
+    [("plain", 3, 5)], [(kind, *sizes) for kind in ("plain", "gzip") for sizes in ((1, 1), (2, 4), (3, 5), (16, 4096))]
   ),
   indirect=["shards"],
 )

@@ -8,13 +8,7 @@ import pytest
 from albert.data import random_streams
 
 # First outputs of SplitMix64 from seed 1234567, as widely published.
-SPLITMIX64 = [
-  6457827717110365317,
-  3203168211198807973,
-  9817491932198370423,
-  4593380528125082431,
-  16408922859458223821,
-]
+SPLITMIX64 = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
 
 
 def test_draw_is_splitmix64_and_broadcasts_and_takes_keys_modulo_2_to_64() -> None:

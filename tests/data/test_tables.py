@@ -16,10 +16,10 @@ from albert.data.tables import (
   Table,
   bit_matrix,
   concatenate,
+  find_separator,
   label_matrix,
   read_header,
   read_table,
-  separator_of_fields,
 )
 from albert.errors import UserError
 from albert.tasks.glue.files import find_labels
@@ -184,7 +184,7 @@ MISTAKES = {
   ),
   "UTF-16 only inside": (GOOD_FILE + b"\xff\xfe\n", r"line 3: not UTF-8 \(byte 1 of the line is 0xff\): save the file"),
   "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
-  "empty file": (b"", r"t\.tsv is empty"),
+  "empty file": (b"", r"t\.tsv: its first line is blank or missing"),
 }
 
 
@@ -214,8 +214,9 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
     (
       "t.txt",
       b"id;text;x,id,text,y\n",
-      r"t\.txt, line 1: fields may be separated by commas or semicolons: give --separator=',' or --separator=';'",
+      r"t\.txt: fields may be separated by commas or semicolons: give --separator=',' or --separator=';'",
     ),
+    ("t.csv", b"\nid,text\n", r"t\.csv: its first line is blank or missing: write the names of the columns there"),
     ("t.csv.gz", b"\x1f\x8b\x08\0", r"t\.csv\.gz: damaged GZIP data \(.*\): copy it again"),
     ("t.csv.gz", b"id,text\n", r"t\.csv\.gz: damaged GZIP data \(Not a gzipped file"),
     ("t.csv", b"\x1f\x8b\x08\0", r"t\.csv: is gzip data: unpack it with gunzip"),
@@ -239,7 +240,7 @@ def test_files_of_pandas_are_read_with_their_separator(tmp_path: Path, separator
     column: frame[column].tolist() for column in ("text", "label")
   }
   frame.to_csv(tmp_path / name, sep=separator, index=False, header=False)
-  separator = separator_of_fields(str(tmp_path / name), 3)
+  separator = find_separator(str(tmp_path / name), num_fields=3)
   table = read_table(str(tmp_path / name), ["text", "label"], header=HEADER, separator=separator)
   assert table.columns["text"] == frame["text"].tolist()
   assert table.row_numbers == [1, 2, 3]
@@ -248,8 +249,8 @@ def test_files_of_pandas_are_read_with_their_separator(tmp_path: Path, separator
 def test_without_a_header_two_separators_that_fit_are_both_named(tmp_path: Path) -> None:
   path = write_file(tmp_path, b"Well, good;yes\nNo, bad;no\n", "t.csv")
   with pytest.raises(UserError, match=r"t\.csv: fields may be separated by commas or semicolons: give"):
-    separator_of_fields(path, 2)
-  assert separator_of_fields(path, 5) == separator_of_fields(path, 1) == ""
+    find_separator(path, num_fields=2)
+  assert find_separator(path, num_fields=5) == find_separator(path, num_fields=1) == ""
 
 
 def test_rows_of_several_files_keep_their_file_and_line(tmp_path: Path) -> None:

@@ -153,11 +153,7 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   assert "none of this step" not in card
 
 
-@pytest.mark.parametrize(
-  "served",
-  thorough_except(["fill_mask", "race"], FORMS),
-  indirect=True,
-)
+@pytest.mark.parametrize("served", thorough_except(["fill_mask", "race"], FORMS), indirect=True)
 def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
   """Both graphs run in TensorFlow, so this test needs no runtime of another format."""
   function = portable_function(served.model)

@@ -156,11 +156,7 @@ def hidden_state_rows(directory: Path, attention: str) -> Iterator[Row]:
   compared_with = transformers_version()
   weights, inputs = random_weights(CONFIG, 3, with_heads=()), random_inputs(CONFIG)
   theirs = run_theirs(
-    export(directory, CONFIG, weights),
-    "AlbertModel",
-    inputs,
-    attn_implementation=attention,
-    output_hidden_states=True,
+    export(directory, CONFIG, weights), "AlbertModel", inputs, attn_implementation=attention, output_hidden_states=True
   )
   ours = encode(CONFIG, weights, inputs)
   difference = _largest_state_difference(ours.hidden_states, theirs.hidden_states)

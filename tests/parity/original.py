@@ -32,10 +32,7 @@ def output_rows(recorded: Golden, compared_with: str) -> Iterator[Row]:
     pairs[f"layer {index}"] = states
   pairs["pooled output"] = (encoded.pooled_output, recorded.pooled_output)
   pairs["masked LM log-probabilities"] = (tf.nn.log_softmax(output.masked_lm_logits), recorded.masked_lm_log_probs)
-  pairs["sentence order log-probabilities"] = (
-    tf.nn.log_softmax(output.sentence_logits),
-    recorded.sentence_log_probs,
-  )
+  pairs["sentence order log-probabilities"] = (tf.nn.log_softmax(output.sentence_logits), recorded.sentence_log_probs)
   for quantity, (values, expected) in pairs.items():
     yield Row(quantity, compared_with, largest_difference(values, expected), OUTPUT_TOLERANCE)
 

@@ -419,6 +419,8 @@ CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"], "id2label": 
     ("tagging", {}, {"architectures": ["AlbertForTokenClassification"],
                      "id2label": {"0": "U-PER", "1": "B-PER", "2": "O", "3": "I-PER", "4": "L-PER"}},
      {"scheme": "BILOU", "labels": "PER"}),
+    ("tagging", {}, {"architectures": ["AlbertForTokenClassification"], "id2label": {"0": "NN", "1": "-LRB-"}},
+     {"scheme": "plain", "labels": "NN,-LRB-"}),
     ("classifier", CUSTOM, {"architectures": ["AlbertModel"]}, r"json names AlbertModel, .*: fine-tune it first"),
     ("tagging", {}, CLASSIFIER, "names AlbertForSequenceClassification, which has no head for this task"),
   ],

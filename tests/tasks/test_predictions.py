@@ -25,10 +25,7 @@ CLASS_PREDICTIONS = Predictions(
   labels=np.array([1, 1, 0, 0], np.int32),
 )
 REGRESSION_PREDICTIONS = Predictions(
-  ids=["7", "8"],
-  label_names=(),
-  scores=np.array([-0.25, 5.5], np.float32),
-  labels=np.array([0.1, 4.0], np.float32),
+  ids=["7", "8"], label_names=(), scores=np.array([-0.25, 5.5], np.float32), labels=np.array([0.1, 4.0], np.float32)
 )
 # Of multiple choice, without labels. The question q1 has only two options.
 CHOICE_PREDICTIONS = Predictions(

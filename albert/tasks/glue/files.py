@@ -103,11 +103,7 @@ class TextData(FinetuningData):
     self.spec = spec = make_spec(config)
     positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
     self.config = dataclasses.replace(
-      config,
-      task_name=spec.name,
-      labels=format_labels(spec.labels),
-      multi_label=bool(spec.label_separator),
-      **positive,
+      config, task_name=spec.name, labels=format_labels(spec.labels), multi_label=bool(spec.label_separator), **positive
     )
     self._set_layout()
 
@@ -349,7 +345,7 @@ def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec)
       )
   separator = file_format.separator
   if file_format.header and not separator and spec.name == CUSTOM and isinstance(source, str):
-    separator = tables.separator_of_fields(source, len(file_format.header))
+    separator = tables.find_separator(source, num_fields=len(file_format.header))
   return tables.read_table(
     source,
     names,
@@ -496,10 +492,10 @@ def divide(rows: TextRows, spec: TaskSpec, config: ClassifierConfig) -> dict[str
   if has_classes and not column:
     for of_class in groups.by_class(classes).values():
       if len(of_class) < minimum:
-        row, number = min(map(min, of_class)), "is the only one" if len(of_class) == 1 else f"is one of {len(of_class)}"
+        label = spec.labels[rows.labels[of_class[0][0]]]
         raise UserError(
-          f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
-          f"evaluation: this {number}: {remedy}"
+          f"{table.location(min(map(min, of_class)))}: too few texts of the label {label!r} to hold one out for "
+          f"evaluation ({len(of_class)}): {remedy}"
         )
   if config.folds:
     if spec.is_regression:  # neighbouring numbers are of one class, and in different folds

@@ -228,10 +228,10 @@ class TextTask(Task):
       return
     paths = [predictions.predictions_path(directory, DEV) for directory in run_dirs]
     header = read_header(paths[0])
-    columns = [read_table(path, header).columns.values() for path in paths]
-    row_of_id = {row[0]: row for columns_of_run in columns for row in zip(*columns_of_run, strict=True)}
+    row_of_id = {row[0]: row for path in paths for row in zip(*read_table(path, header).columns.values(), strict=True)}
     path = predictions.predictions_path(output_dir, "out_of_fold")
-    predictions.write_table(path, header, [row_of_id[row_id] for row_id in self.data.undivided.ids])
+    # With --max_eval_steps, a run has not predicted all of its rows.
+    predictions.write_table(path, header, [row_of_id[id_] for id_ in self.data.undivided.ids if id_ in row_of_id])
     log(f"wrote {path}")
 
   def read_run(self, output_dir: str) -> None:

@@ -304,7 +304,8 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
   if name != CUSTOM:
     raise UserError(f"--multi_label is for --task_name={CUSTOM}: a row of {name} has one label")
   if config.regression:
-    raise UserError("--multi_label and --regression are both given: a regression predicts numbers: leave one out")
+    both = "--multi_label and --regression are both given (several columns in --label_column imply --multi_label)"
+    raise UserError(f"{both}: leave one out")
   if not separator or separator != separator.strip():
     raise UserError(f"--label_separator={separator!r}: give a text without whitespace at its ends, such as ';'")
   for label in labels:

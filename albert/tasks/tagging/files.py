@@ -54,7 +54,7 @@ TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
 _DOCUMENT_START = "-DOCSTART-"
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
 # The keys of spans in an object with a text: ours, those of doccano, and that of Label Studio's smaller JSON export.
-_SPAN_KEYS = (SPANS, "label", "labels", "entities")
+_SPAN_KEYS = (SPANS, "label", "labels")
 _NUMBER = re.compile(r"-?\d+\Z")
 _find_fields = re.compile(r"[^ \t]+").findall
 
@@ -423,16 +423,13 @@ def _of_label_studio(location: str, values: Mapping[str, Any]) -> Mapping[str, A
 def _find_spans(location: str, values: Mapping[str, Any]) -> list[_CharSpan]:
   """Returns the spans of an object with a text: ours, or those of doccano or Label Studio.
 
-  A span is {"start": 0, "end": 2, "label": "ORG"}; in doccano [0, 2, "ORG"], or with start_offset and end_offset if
-  relations are exported; in Label Studio it has a list "labels" with one label.
+  A span is {"start": 0, "end": 2, "label": "ORG"}; in doccano [0, 2, "ORG"]; in Label Studio it has "labels": ["ORG"].
   """
   key = next((key for key in _SPAN_KEYS if key in values), SPANS)
   spans = _convert(location, values, key, list[Any])
   for number, span in enumerate(spans):
     if isinstance(span, list) and len(span) == 3:
       spans[number] = dict(zip(("start", "end", "label"), span, strict=True))
-    elif isinstance(span, dict) and "start_offset" in span:
-      spans[number] = {"start": span["start_offset"], "end": span.get("end_offset"), "label": span.get("label")}
     elif isinstance(span, dict) and isinstance(span.get("labels"), list) and len(span["labels"]) == 1:
       spans[number] = {**span, "label": span["labels"][0]}
   return json_values.convert(f"{location}: {key}", spans, list[_CharSpan])

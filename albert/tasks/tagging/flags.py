@@ -43,9 +43,7 @@ class TaggingConfig(FinetuningConfig):
     evaluation_may_differ=True,
   )
   tag_column: str = option(
-    "",
-    "column of the tags, as for --word_column. By default the last column, or tags",
-    evaluation_may_differ=True,
+    "", "column of the tags, as for --word_column. By default the last column, or tags", evaluation_may_differ=True
   )
   offsets: str = option(
     CHARACTERS,

@@ -125,7 +125,7 @@ def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: P
   unknown = summary["train"]["unknown_tokens"]
   assert unknown["share"] == pytest.approx(kept.count(task.data.tokenizer.special_ids.unk) / len(kept))
   assert unknown["characters"] == ["漢"]
-  assert (summary["dev"]["rows_in_training_set"], summary["dev"]["unknown_tokens"]["characters"]) == (2, [])
+  assert summary["dev"]["rows_in_training_set"] == 2
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: P
   [
     ({"eval_file": "dev.csv"}, "", r"^--eval_share=0.34 and --eval_file=dev.csv are both given: give one$"),
     ({"task_name": "RTE"}, "", r"^--eval_share=0.34 is for --task_name=custom, not for RTE, which has files"),
-    ({}, "text,label\nx,a\ny,a\n X ,b\nz,c\n", r"line 5: too few texts of the label 'c' .* the only one: add"),
+    ({}, "text,label\nx,a\ny,a\n X ,b\nz,c\n", r"line 5: too few texts of the label 'c' .* \(1\): add"),
     (
       {"group_column": "who"},
       "text,label,who\nx,a,1\ny,b,1\n",
@@ -143,7 +143,7 @@ def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: P
     (
       {"eval_share": 0.0, "folds": 3},
       "text,label\nx,a\ny,a\nz,b\nv,a\nw,b\n",
-      r"train.csv, line 4: too few texts of the label 'b' .* is one of 2: --folds=3 needs as many: give fewer folds",
+      r"train.csv, line 4: too few texts of the label 'b' .* \(2\): --folds=3 needs as many: give fewer folds",
     ),
     ({"folds": 3}, "", r"^--folds=3 and --eval_share=0.34 are both given: give one$"),
     ({"eval_share": 0.0, "folds": 3, "fold": 4}, "", r"^--folds=3 --fold=4: give two or more folds, and one of them"),

@@ -198,11 +198,7 @@ def test_a_custom_task_takes_its_labels_from_the_training_file(make_task: MakeTa
   ],
 )
 def test_flags_choose_the_best_metric_and_the_positive_label(
-  make_task: MakeTask,
-  tmp_path: Path,
-  flags: dict[str, str],
-  best: tuple[str, bool],
-  positive_label: str,
+  make_task: MakeTask, tmp_path: Path, flags: dict[str, str], best: tuple[str, bool], positive_label: str
 ) -> None:
   train_csv = tmp_path / "train.csv"
   train_csv.write_text("text,label\na good one,yes\na bad one,no\nso so,no\n", encoding="utf-8")

@@ -213,9 +213,6 @@ OFFSETS = {"start": 3, "end": 7, "text": "Rome"}
 # What annotation tools write for the text "In Rome", where Rome is a place.
 EXPORTS = {
   "doccano": {"id": 1, "text": "In Rome", "label": [[3, 7, "LOC"]]},
-  "doccano with relations": {
-    "text": "In Rome", "relations": [], "entities": [{"id": 9, "label": "LOC", "start_offset": 3, "end_offset": 7}]
-  },
   "Label Studio, smaller": [{"text": "In Rome", "id": 1, "label": [OFFSETS | {"labels": ["LOC"]}], "annotator": 1}],
   "Label Studio": [{
     "id": 1,
