@@ -101,7 +101,7 @@ def _select_runner() -> OpenPool:
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:
   """Prints the counts of the manifest, with warnings about unknown tokens and dropped documents."""
-  labels = ", ".join(f"{count} with label {label}" for label, count in manifest.label_counts.items())
+  labels = f"{manifest.label_counts['0']} in order, {manifest.label_counts['1']} swapped or random"
   print(
     f"{output_dir}: {manifest.num_examples} examples ({labels}) in {counted(len(manifest.shards), 'shard')} from "
     f"{counted(manifest.num_documents, 'document')}, {manifest.num_tokens} tokens "

@@ -420,7 +420,7 @@ class RunWatch:
       text += f" of {total:,} ({step / total:.1%}), {left} left"
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
-    text += f"; best loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
+    text += f"; best smoothed loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
     return f"{text}; found: {', '.join(event.partition(':')[0] for event in self._events) or 'nothing unusual'}"
 
 

@@ -171,6 +171,7 @@ def test_unknown_tokens_are_counted_and_give_a_warning(
   create_pretraining_data._print_summary(manifest, "shards")
   out, err = capsys.readouterr()
   share = num_unknown / manifest.num_tokens
+  assert f"({manifest.label_counts['0']} in order, {manifest.label_counts['1']} swapped or random)" in out
   assert f"<unk>: {num_unknown} of the tokens ({share:.3%})" in out
   if num_documents_with_unknown:
     assert err.startswith(f"warning: shards: {share:.1%} of the tokens are <unk>")

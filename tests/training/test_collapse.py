@@ -93,7 +93,7 @@ def test_with_warn_the_run_goes_on_and_the_progress_is_logged(
   assert first.startswith("warning: collapse: at step 740 the masked LM loss is 5.9")
   assert second == (
     "step 1,000 of 2,000 (50.0%), 0:01:40 left; masked_lm_loss 5.9 (guessing 6); masked_lm_accuracy 0.07 (guessing "
-    "0.06); best loss 3 at step 320; found: collapse"
+    "0.06); best smoothed loss 3 at step 320; found: collapse"
   )
   assert third.startswith("step 2,000 of 2,000 (100.0%), 0:00:00 left; ")
   assert [line["step"] for line in read_metrics(str(tmp_path)) if "status" in line] == [1000, 2000]

@@ -297,7 +297,8 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
   if divisions and len(given := divisions + [f"--eval_file={config.eval_file}"] * bool(config.eval_file)) > 1:
     raise UserError(f"{given[0]} and {given[1]} are both given: give one")
   if config.folds == 1 or config.fold > config.folds:
-    raise UserError(f"--folds={config.folds} --fold={config.fold}: give two or more folds, and one of them, from 1")
+    fold = f" --fold={config.fold}" * bool(config.fold)
+    raise UserError(f"--folds={config.folds}{fold}: give two or more folds, and one of them, from 1")
   flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:
     return
