@@ -163,9 +163,9 @@ class MetricsLog:
   def __init__(
     self,
     output_dir: str,
-    *,
     first_step: int,
     total_steps: int,
+    *,
     callbacks: Sequence[MetricsCallback] = (),
     annotate: Callable[[dict[str, Any]], Mapping[str, str]] = lambda line: {},
   ):
