@@ -108,9 +108,7 @@ def read_first_records(path: str, count: int) -> Iterator[dict[str, np.ndarray]]
     raise UserError(f"{path}: holds no records; leave it out or write it again")
 
 
-def check_record(
-  path: str, number: int, record: bytes, features: Sequence[FeatureSpec]
-) -> dict[str, np.ndarray]:
+def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> dict[str, np.ndarray]:
   """Decodes a record, and checks the lengths, types and ranges of its features. Returns name -> values.
 
   Args:

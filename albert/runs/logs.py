@@ -165,7 +165,6 @@ class MetricsLog:
     output_dir: str,
     first_step: int,
     total_steps: int,
-    *,
     callbacks: Sequence[MetricsCallback] = (),
     annotate: Callable[[dict[str, Any]], Mapping[str, str]] = lambda line: {},
   ):

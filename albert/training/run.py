@@ -127,9 +127,7 @@ def train_run(
     # Train, stage by stage.
     watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     _begin(weights.model, run_plan, plan, results_dir, step)
-    metrics_log = MetricsLog(
-      results_dir, step, plan.train.num_train_steps, callbacks=callbacks, annotate=watch.annotate
-    )
+    metrics_log = MetricsLog(results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate)
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in stages:
         if stage is not trainer.stage:
@@ -147,7 +145,6 @@ def train_run(
             learning_rate=lambda step: float(schedule(tf.constant(step))),
             stop=stop,
             evaluate=functools.partial(evaluations.evaluate_step, metrics_log),
-            check_metrics=watch.check,
           )
         if trainer.step < stage.last_step or evaluations.must_stop():
           break
@@ -335,8 +332,6 @@ class RunWatch:
     task, run_plan, plan, cluster, checkpoints, results_dir: see train_run.
     first_step: the step that training starts or resumes at.
     schedule: the schedule of the learning rate.
-  Raises:
-    RunError: the run had collapsed before it was resumed, see `check`.
   """
 
   def __init__(
@@ -361,7 +356,6 @@ class RunWatch:
     for line in read_metrics(results_dir):
       if line["step"] <= first_step:
         self._find_event(line)
-    self.check()
 
   def annotate(self, line: dict[str, Any]) -> dict[str, str]:
     """Adds a line of metrics.jsonl to the watch. Returns and logs texts for it: an event, and at times the progress."""
@@ -380,14 +374,15 @@ class RunWatch:
       log(notes[STATUS_KEY])
     return notes
 
-  def check(self) -> None:
-    """Raises RunError if the run has collapsed and --on_collapse=stop. Every process must call it."""
+  def check(self, step: int, metrics: Mapping[str, float]) -> None:
+    """A MetricsCallback: raises RunError if the run has collapsed and --on_collapse=stop."""
+    del metrics
     if self._settings.stops and self._cluster.is_true_in_chief(self._watch.is_collapsed):
       if not self._cluster.is_chief:
         raise RunError("the run has collapsed: see the error of the chief process")
       figures.draw_curves(self._results_dir)
       event = next(event for event in reversed(self._events) if kind_of(event) == COLLAPSE)
-      raise RunError(f"stopped at step {self._last_step}: {event}; or go on here with --on_collapse=warn")
+      raise RunError(f"stopped at step {step}: {event}; or go on here with --on_collapse=warn")
 
   def _find_event(self, line: dict[str, Any]) -> str:
     """Adds a line to the watch. Returns what it shows, with the likely cause and the remedy; "" for no event."""
@@ -561,7 +556,8 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   Raises:
     UserError: a log is damaged.
   """
-  history = [line for line in read_metrics(results_dir) if line["step"] <= step]
+  lines = [line for line in read_metrics(results_dir) if line["step"] <= step]
+  history = [{name: value for name, value in line.items() if name not in (EVENT_KEY, STATUS_KEY)} for line in lines]
   evaluations = logs.read(files.join(results_dir, output_files.EVALUATIONS))
   last_line = history[-1] if history else {}
   metrics = {name: value for name, value in last_line.items() if name != "step"}

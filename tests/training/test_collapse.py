@@ -57,7 +57,7 @@ def train(watch: RunWatch, directory: Path, first_step: int, last_step: int) -> 
     line = {"step": step, "loss": loss, "masked_lm_loss": loss, "masked_lm_accuracy": 0.06 + (6 - min(loss, 6)) / 10}
     with open(directory / "metrics.jsonl", "a", encoding="utf-8") as file:
       file.write(json.dumps(line | watch.annotate(line)) + "\n")
-    watch.check()
+    watch.check(step, {})
 
 
 @pytest.mark.parametrize("killed_at", [0, 400, 640])
@@ -77,8 +77,9 @@ def test_a_collapse_stops_the_run_at_the_same_step_also_if_it_was_resumed(killed
   )
   assert checkpoints.healthy_step == 620
   assert (tmp_path / "curves.png").exists()
-  with pytest.raises(RunError, match=r"^stopped at step 740: collapse: at step 740"):  # the same command again
-    make_watch(tmp_path, 740)
+  watch, _ = make_watch(tmp_path, 740)  # after a checkpoint that --on_collapse=warn has saved
+  with pytest.raises(RunError, match=r"^stopped at step 760: collapse: at step 740 .*--learning_rate=0.00088;"):
+    train(watch, tmp_path, 740, 2000)
 
 
 def test_with_warn_the_run_goes_on_and_the_progress_is_logged(
