@@ -116,8 +116,8 @@ class Sweep:
       name, run = f"rate {rate:g}", files.join(self.directory, f"{rate:g}-{self._digest}")
       makes = training_files(run)
       flags = {"output_dir": run, **self._flags, "learning_rate": rate}
-      names = (("loss", 1.0), ("masked_lm_accuracy", 100.0), ("masked_lm_baseline_accuracy", 100.0))
-      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in names}
+      factors = {"loss": 1.0, "masked_lm_accuracy": 100.0, "masked_lm_baseline_accuracy": 100.0}
+      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in factors.items()}
       command = python_command(name, "run_pretraining", makes, **flags)
       trials.append(Trial(name, self._seed, self._model, [command], scores, run))
     return trials
@@ -133,8 +133,8 @@ class Sweep:
       log(str(error))
     rows, results = runner.read_rows(self.directory), {}
     for rate, trial in zip(self.rates, trials, strict=True):
-      scores = rows[trial.digest]["scores"].values() if trial.digest in rows else [math.nan] * 3
-      results[rate] = TrialResult(*scores)
+      row = rows.get(trial.digest)
+      results[rate] = TrialResult(*row["scores"].values() if row else [math.nan] * 3)
       files.remove_tree(files.join(trial.run, output_files.CHECKPOINTS))
     return results
 
@@ -158,10 +158,6 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   data = resolved.read_inputs()
   if not isinstance(data, PretrainingData):
     raise UserError("--find_learning_rate: needs local shards: copy some of those on gs://")
-  if not data.config.eval_input_file:
-    raise UserError(
-      "--find_learning_rate compares held-out losses: give --eval_input_file, or shards written with --eval_share=0.02"
-    )
   sweep = Sweep(resolved, data)
   if config.dry_run:
     print(runner.format_commands(sweep))
