@@ -45,11 +45,10 @@ def run(task_name: str, description: str | None) -> None:
 def main(task_name: str) -> None:
   """Trains, evaluates and predicts, as the parsed flags say."""
   from albert.settings.resolve import resolve_settings
-  from albert.tasks.pretraining.flags import PretrainingConfig
 
   # Settings: flags, the run in output_dir, the recipe.
   resolved = resolve_settings(task_name, given_flags(task_name))
-  if isinstance(resolved.data_config, PretrainingConfig) and resolved.data_config.find_learning_rate:
+  if getattr(resolved.data_config, "find_learning_rate", False):
     from albert.experiments.learning_rate import find_learning_rate
 
     find_learning_rate(resolved)

@@ -108,8 +108,8 @@ def read_first_records(path: str, count: int) -> Iterator[dict[str, np.ndarray]]
     raise UserError(f"{path}: holds no records; leave it out or write it again")
 
 
-def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
-  """Checks the lengths, types and ranges of a record's features.
+def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> dict[str, np.ndarray]:
+  """Decodes a record, and checks the lengths, types and ranges of its features. Returns name -> values.
 
   Args:
     path: the file, for the message.
@@ -143,3 +143,4 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
         f"{location}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of "
         "this model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
       )
+  return example

@@ -19,7 +19,7 @@ from albert.io import files
 from albert.io.progress import log
 from albert.runs import figures, output_files
 from albert.settings.resolve import ResolvedSettings
-from albert.tasks.pretraining.files import PretrainingData, count_examples
+from albert.tasks.pretraining.files import PretrainingData
 
 # Optimizer -> the lowest rate.
 _LOWEST_RATES = {"lamb": 0.00025, "tfa_lamb": 0.00025, "adamw": 0.00003}
@@ -30,7 +30,7 @@ _SHARE, _FEWEST_STEPS, _MOST_STEPS = 0.05, 200, 1000
 # this factor.
 _LEARNED = 1.05
 # Flags of the command that the trial runs do not get.
-_OWN_FLAGS = {"find_learning_rate", "output_dir", "dry_run", "num_runs", "do_predict", "num_train_epochs"}
+_OWN_FLAGS = {"find_learning_rate", "output_dir", "dry_run", "num_runs", "do_predict"}
 _OWN_FLAGS |= {"warmup_proportion", "save_checkpoints_steps", "start_over", "chip", "hours", "price_per_hour"}
 
 
@@ -82,13 +82,7 @@ class Sweep:
   name = "find_learning_rate"
 
   def __init__(self, resolved: ResolvedSettings, data: PretrainingData):
-    config, optimizer, examples = resolved.config, resolved.config.optimizer, count_examples(data.config)
-    if config.train.num_train_epochs and not examples:
-      raise UserError(
-        f"--num_train_epochs={config.train.num_train_epochs:g}: without a manifest.json of the shards, give "
-        "--num_train_steps"
-      )
-    run_steps = config.train.num_steps(examples[0] if examples else 0)
+    config, optimizer, run_steps = resolved.config, resolved.config.optimizer, resolved.config.train.num_train_steps
     num_steps = min(run_steps, max(_FEWEST_STEPS, min(_MOST_STEPS, round(_SHARE * run_steps))))
     warmup = optimizer.warmup_proportion or optimizer.num_warmup_steps / run_steps
     if config.warmup_is_default and warmup > 0.5:  # as albert.training.run_plan shortens that of the run
@@ -107,6 +101,7 @@ class Sweep:
       "early_stopping_patience": 0,
       "keep_checkpoints": 1,
       "do_eval": True,
+      "on_collapse": "warn",
     }
     self._digest = digest([self._flags, data.training_shards, data.heldout_shards])
 
@@ -121,8 +116,8 @@ class Sweep:
       name, run = f"rate {rate:g}", files.join(self.directory, f"{rate:g}-{self._digest}")
       makes = training_files(run)
       flags = {"output_dir": run, **self._flags, "learning_rate": rate}
-      names = (("loss", 1.0), ("masked_lm_accuracy", 100.0), ("masked_lm_baseline_accuracy", 100.0))
-      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in names}
+      factors = {"loss": 1.0, "masked_lm_accuracy": 100.0, "masked_lm_baseline_accuracy": 100.0}
+      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in factors.items()}
       command = python_command(name, "run_pretraining", makes, **flags)
       trials.append(Trial(name, self._seed, self._model, [command], scores, run))
     return trials
@@ -133,13 +128,13 @@ class Sweep:
     try:
       runner.run_plan(self)
     except RunError as error:  # higher rates would fail, too
-      if "not finite" not in str(error) and "collapse" not in str(error):
+      if "not finite" not in str(error):
         raise
       log(str(error))
     rows, results = runner.read_rows(self.directory), {}
     for rate, trial in zip(self.rates, trials, strict=True):
-      scores = rows[trial.digest]["scores"].values() if trial.digest in rows else [math.nan] * 3
-      results[rate] = TrialResult(*scores)
+      row = rows.get(trial.digest)
+      results[rate] = TrialResult(*row["scores"].values() if row else [math.nan] * 3)
       files.remove_tree(files.join(trial.run, output_files.CHECKPOINTS))
     return results
 
@@ -153,8 +148,8 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
     Stopped: a signal was received; the same command continues.
   """
   config = resolved.config
-  if not config.do_train:
-    raise UserError("--find_learning_rate: give the flags of the run, with --do_train")
+  if not config.do_train or config.train.num_train_epochs:
+    raise UserError("--find_learning_rate: give the flags of the run, with --do_train and --num_train_steps")
   if resolved.settings.existing_run:
     raise UserError(f"--output_dir={config.output_dir}: the run there has its learning rate: give another directory")
   if training_addresses(config.train):
@@ -163,10 +158,6 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   data = resolved.read_inputs()
   if not isinstance(data, PretrainingData):
     raise UserError("--find_learning_rate: needs local shards: copy some of those on gs://")
-  if not data.config.eval_input_file:
-    raise UserError(
-      "--find_learning_rate compares held-out losses: give --eval_input_file, or shards written with --eval_share=0.02"
-    )
   sweep = Sweep(resolved, data)
   if config.dry_run:
     print(runner.format_commands(sweep))
@@ -193,14 +184,10 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
 def _draw(results: Mapping[float, TrialResult], chosen: float | None) -> bytes:
   """Draws the held-out losses over the rates."""
   figure, (axes,) = figures.new_panels(1)
-  failed = [rate for rate, result in results.items() if not result.has_learned]
-  for form, rates, label in ((".-", list(results), ""), ("rx", failed, "only frequencies"), ("g*", [chosen], "chosen")):
-    points = [(rate, result.loss) for rate, result in results.items() if rate in rates]
-    axes.plot([x for x, _ in points], [y for _, y in points], form, label=label, markersize=9)
-  axes.set_xscale("log", base=2)
+  axes.semilogx(list(results), [result.loss for result in results.values()], ".-", base=2)
+  if chosen:
+    axes.axvline(chosen, color="gray")
   axes.set_xticks(list(results), [f"{rate:g}" for rate in results], rotation=40, fontsize=8)
-  axes.set_xlabel("learning rate")
+  axes.set_xlabel("learning rate" + (f"; chosen: {chosen:g}" if chosen else ""))
   axes.set_title("held-out loss")
-  axes.grid(alpha=0.3)
-  axes.legend(fontsize=8)
   return figures.png(figure)

@@ -143,14 +143,13 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
       escaped(run.config.get("task", "")),
       f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
       f"{logs.median_speed(lines_with_speed):.4g}" if lines_with_speed else "",
-      escaped(run.status),
       f"<code>{escaped(run.path)}</code>",
     ]
     rows.append(row)
     states = [line[logs.STATUS_KEY] for line in run.metrics if logs.STATUS_KEY in line]
     texts = [*states[-1:], *(line[logs.EVENT_KEY] for line in run.metrics if logs.EVENT_KEY in line)]
     notes += "".join(f"<p>{_format_run_name(index, run)}: {escaped(text)}</p>" for text in texts)
-  return _format_table(["run", "task", "steps", "examples/s (median)", "status", "directory"], rows) + notes
+  return _format_table(["run", "task", "steps", "examples/s (median)", "directory"], rows) + notes
 
 
 def _format_curves(runs: Sequence[RunRecord]) -> str:

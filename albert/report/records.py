@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import logs, output_files
-from albert.runs.directory_lock import is_locked
-from albert.runs.watch import COLLAPSE
 
 # The names of the pictures and of the tables begin with these words.
 _PICTURE_PREFIXES = ("confusion_matrix_", "scatter_", "calibration_")
@@ -44,7 +42,6 @@ class RunRecord(NamedTuple):
   Attributes:
     name: the last parts of the path, as many as make the name unique on the page.
     path: the output_dir.
-    status: "finished", "running", "stopped for collapse" or "interrupted"; "" if the run was not trained.
     config: config.json; {} if it does not exist, because weights were only evaluated.
     environment: environment.json; {} if it does not exist.
     metrics: the lines of metrics.jsonl.
@@ -57,7 +54,6 @@ class RunRecord(NamedTuple):
 
   name: str
   path: str
-  status: str
   config: Mapping[str, Any]
   environment: Mapping[str, Any]
   metrics: Sequence[Mapping[str, Any]]
@@ -131,30 +127,18 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     if file_name.startswith(_PICTURE_PREFIXES) and file_name.endswith(".png"):
       with files.open_file(files.join(path, file_name)) as file:
         pictures[file_name] = file.read()
-  metrics = logs.read_metrics(path)
   return RunRecord(
     name=name,
     path=path,
-    status=_find_status(path, metrics),
     config=config,
     environment=_read_json_if_exists(files.join(path, output_files.ENVIRONMENT)),
-    metrics=metrics,
+    metrics=logs.read_metrics(path),
     evaluations=logs.read(files.join(path, output_files.EVALUATIONS)),
     data=_read_json_if_exists(files.join(path, output_files.DATA_SUMMARY)),
     results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
     examples=[table for table in tables if table.rows],
     pictures=pictures,
   )
-
-
-def _find_status(path: str, metrics: Sequence[Mapping[str, Any]]) -> str:
-  if files.exists(files.join(path, output_files.TRAINING_LOSS)):
-    return "finished"
-  if is_locked(path):
-    return "running"
-  if metrics and str(metrics[-1].get(logs.EVENT_KEY, "")).startswith(COLLAPSE):
-    return "stopped for collapse"
-  return "interrupted" if metrics else ""
 
 
 def _read_json_if_exists(path: str) -> dict[str, Any]:

@@ -176,12 +176,6 @@ class DirectoryLock:
     return _parse_owner(content) if content else None
 
 
-def is_locked(directory: str) -> bool:
-  """Whether a process works in a directory, as its lock file says. That of another host counts as running."""
-  owner = DirectoryLock(directory, "")._read()
-  return owner is not None and not local_files.has_ended(owner.host_key, owner.pid)
-
-
 def _is_same_file(descriptor: int, path: str) -> bool:
   try:
     return os.path.samestat(os.fstat(descriptor), os.stat(path))

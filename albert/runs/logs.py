@@ -163,7 +163,6 @@ class MetricsLog:
   def __init__(
     self,
     output_dir: str,
-    *,
     first_step: int,
     total_steps: int,
     callbacks: Sequence[MetricsCallback] = (),

@@ -54,16 +54,9 @@ class WatchSettings(NamedTuple):
   stops: bool = False
 
 
-class Event(NamedTuple):
-  """Something that the watch has found.
-
-  Attributes:
-    kind: PLATEAU, COLLAPSE or SPIKE.
-    numbers: what shows it, as a part of a sentence.
-  """
-
-  kind: str
-  numbers: str
+def kind_of(event: str) -> str:
+  """Returns PLATEAU, COLLAPSE or SPIKE, the first word of an event."""
+  return event.partition(":")[0]
 
 
 class Watch:
@@ -107,23 +100,23 @@ class Watch:
     self._spike_step = 0  # first step of a spike that has not ended
     self.is_collapsed = self._has_plateau = False
 
-  def add(self, line: Mapping[str, Any]) -> Event | None:
-    """Adds the next line of metrics.jsonl. Returns what it shows, or None."""
+  def add(self, line: Mapping[str, Any]) -> str:
+    """Adds the next line of metrics.jsonl. Returns the event that it shows, as "KIND: numbers"; "" for none."""
     step, values = line["step"], [line[name] for name in WATCHED_METRICS if line.get(name) is not None]
     if line.get("stage") != self._stage:
       self._begin_stage(line.get("stage"), step)
-      return None
+      return ""
     if len(values) < len(WATCHED_METRICS) or not all(map(math.isfinite, values)):  # float16 skipped all steps
-      return None
+      return ""
     self._lines.append(Means(*values))
     if step - self._average_step < self._interval:
-      return None
+      return ""
     average = Means(*map(statistics.fmean, zip(*self._lines, strict=True)))
     self._averages = [*self._averages, average][-_NUM_AVERAGES:]
     self._lines, self._average_step = [], step
     return self._judge(step, average)
 
-  def _judge(self, step: int, average: Means) -> Event | None:
+  def _judge(self, step: int, average: Means) -> str:
     median = Means(*map(statistics.median, zip(*self._averages, strict=True)))
     has_median = len(self._averages) == _NUM_AVERAGES
     numbers = f"at step {step} the masked LM loss is {median.loss:.4g} and the accuracy {median.accuracy:.3g}"
@@ -131,12 +124,12 @@ class Watch:
     lost = self._lost_share(average)
     if has_median and self._lost_share(median) > _FAR_SHARE:
       is_new, self.is_collapsed, self._spike_step = not self.is_collapsed, True, 0
-      return Event(COLLAPSE, f"{numbers}; the loss was {self.best[0]:.4g} at step {self.best[1]}") if is_new else None
+      return f"{COLLAPSE}: {numbers}; the loss was {self.best[0]:.4g} at step {self.best[1]}" if is_new else ""
     if lost > _FAR_SHARE:
       self._spike_step = self._spike_step or step
     elif self._spike_step and not self.is_collapsed:
       first_step, self._spike_step = self._spike_step, 0
-      return Event(SPIKE, f"{numbers} after a rise of the loss from step {first_step} on")
+      return f"{SPIKE}: {numbers} after a rise of the loss from step {first_step} on"
     self.is_collapsed = self.is_collapsed and lost > _NEAR_SHARE
     if has_median:
       self.best = min(self.best, (median.loss, step))
@@ -147,9 +140,9 @@ class Watch:
     is_better = self.best[0] <= GUESSING_SHARE * self.guess.loss
     is_better = is_better or self._best_accuracy > self.guess.accuracy + ACCURACY_MARGIN
     if not is_late or is_better or self._has_plateau:
-      return None
+      return ""
     self._has_plateau = True
-    return Event(PLATEAU, numbers)
+    return f"{PLATEAU}: {numbers}"
 
   def _lost_share(self, means: Means) -> float:
     """The share of what was learned that is lost, at least 0; -1 if the run has not learned.

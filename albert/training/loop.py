@@ -320,7 +320,6 @@ class Trainer:
     learning_rate: Callable[[int], float],
     stop: StopRequest,
     evaluate: Callable[[int], bool] | None = None,
-    check_metrics: Callable[[], None] = lambda: None,
   ) -> None:
     """Trains until the last step of the stage is done, with logging, checkpoints and evaluations at their intervals.
 
@@ -332,7 +331,6 @@ class Trainer:
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       stop: receives the signals. Several stages share one.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
-      check_metrics: called after metrics were logged, and what is due after them was saved.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
@@ -364,7 +362,7 @@ class Trainer:
         self.stack_layers()
       if must_save:
         self._check_state(checkpoints, saved_step, step)
-      if must_log := pace.is_log_due(step) or step == last_step or is_over:
+      if pace.is_log_due(step) or step == last_step or is_over:
         checkpoints.check_lock()
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
@@ -372,8 +370,6 @@ class Trainer:
         saved_step = step
       if num_signaled:
         raise stop.error(step)
-      if must_log:
-        check_metrics()
       if evaluate is not None and must_evaluate:
         with speed.paused():
           must_stop_early = evaluate(step)

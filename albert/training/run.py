@@ -46,7 +46,7 @@ from albert.runs.logs import (
   guessed_metric,
   read_metrics,
 )
-from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
+from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch, kind_of
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -119,21 +119,15 @@ def train_run(
     is_over = step >= trainer.last_step(step)
     evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, plan.train, results_dir, step)
     evaluations.evaluate_if_missing(step if newest else 0, is_over=is_over)
-    watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     if is_over or evaluations.must_stop():
       log(f"{config.output_dir} has all {step} steps already: nothing to train")
       _finish(task, checkpoints, cluster, results_dir, step)
       return step
 
     # Train, stage by stage.
+    watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     _begin(weights.model, run_plan, plan, results_dir, step)
-    metrics_log = MetricsLog(
-      results_dir,
-      first_step=step,
-      total_steps=plan.train.num_train_steps,
-      callbacks=callbacks,
-      annotate=watch.annotate,
-    )
+    metrics_log = MetricsLog(results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate)
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in stages:
         if stage is not trainer.stage:
@@ -151,7 +145,6 @@ def train_run(
             learning_rate=lambda step: float(schedule(tf.constant(step))),
             stop=stop,
             evaluate=functools.partial(evaluations.evaluate_step, metrics_log),
-            check_metrics=watch.check,
           )
         if trainer.step < stage.last_step or evaluations.must_stop():
           break
@@ -333,15 +326,12 @@ def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint
 class RunWatch:
   """Watches the logged metrics of a run, reports what it finds, and stops a run that has collapsed.
 
-  The metrics are the same in every process, but only the chief has the lines from before a run was resumed. So it
-  decides.
+  Only the chief has the lines from before a run was resumed, so it watches and decides.
 
   Args:
     task, run_plan, plan, cluster, checkpoints, results_dir: see train_run.
     first_step: the step that training starts or resumes at.
     schedule: the schedule of the learning rate.
-  Raises:
-    RunError: the run had collapsed before it was resumed, see `check`.
   """
 
   def __init__(
@@ -364,37 +354,44 @@ class RunWatch:
     self._watch = Watch(self._settings.guess, total_steps=total_steps, warmup_steps=schedule.warmup_steps)
     self._events: list[str] = []
     for line in read_metrics(results_dir):
-      if line["step"] <= first_step and (event := self._watch.add(line)):
-        self._events.append(line.get(EVENT_KEY, f"{event.kind}: {event.numbers}"))
-    checkpoints.healthy_step = self._watch.healthy_step
-    self.check()
+      if line["step"] <= first_step:
+        self._find_event(line)
 
   def annotate(self, line: dict[str, Any]) -> dict[str, str]:
     """Adds a line of metrics.jsonl to the watch. Returns and logs texts for it: an event, and at times the progress."""
     notes: dict[str, str] = {}
-    if WATCHED_METRICS[0] not in line:
+    if WATCHED_METRICS[0] not in line or not self._cluster.is_chief:
       return notes
-    if event := self._watch.add(line):
-      notes[EVENT_KEY] = f"{event.kind}: {event.numbers}{self._advice(event.kind)}"
-      self._events.append(notes[EVENT_KEY])
-      if not (event.kind == COLLAPSE and self._settings.stops):  # else it becomes an error
-        log(f"{'' if event.kind == SPIKE else 'warning: '}{notes[EVENT_KEY]}")
-    self._checkpoints.healthy_step = self._watch.healthy_step
-    now, step = time.monotonic(), line["step"]
-    is_due = step // _STEPS_BETWEEN_STATUS > self._last_step // _STEPS_BETWEEN_STATUS
+    step, last_step, now = line["step"], self._last_step, time.monotonic()
+    self._last_step = step
+    if event := self._find_event(line):
+      notes[EVENT_KEY] = event
+      if not (kind_of(event) == COLLAPSE and self._settings.stops):  # else it becomes an error
+        log(f"{'' if kind_of(event) == SPIKE else 'warning: '}{event}")
+    is_due = step // _STEPS_BETWEEN_STATUS > last_step // _STEPS_BETWEEN_STATUS
     if is_due or now - self._last_shown >= _SECONDS_BETWEEN_STATUS:
       notes[STATUS_KEY], self._last_shown = self._status(line, now - self._started), now
       log(notes[STATUS_KEY])
-    self._last_step = step
     return notes
 
-  def check(self) -> None:
-    """Raises RunError if the run has collapsed and --on_collapse=stop. Every process must call it."""
-    if self._cluster.is_true_in_chief(self._settings.stops and self._watch.is_collapsed):
-      if self._cluster.is_chief:
-        figures.draw_curves(self._results_dir)
-      collapse = ([COLLAPSE] + [event for event in self._events if event.startswith(COLLAPSE)])[-1]
-      raise RunError(f"stopped at step {self._last_step}: {collapse}; or go on here with --on_collapse=warn")
+  def check(self, step: int, metrics: Mapping[str, float]) -> None:
+    """A MetricsCallback: raises RunError if the run has collapsed and --on_collapse=stop."""
+    del metrics
+    if self._settings.stops and self._cluster.is_true_in_chief(self._watch.is_collapsed):
+      if not self._cluster.is_chief:
+        raise RunError("the run has collapsed: see the error of the chief process")
+      figures.draw_curves(self._results_dir)
+      event = next(event for event in reversed(self._events) if kind_of(event) == COLLAPSE)
+      raise RunError(f"stopped at step {step}: {event}; or go on here with --on_collapse=warn")
+
+  def _find_event(self, line: dict[str, Any]) -> str:
+    """Adds a line to the watch. Returns what it shows, with the likely cause and the remedy; "" for no event."""
+    event = self._watch.add(line)
+    self._checkpoints.healthy_step = self._watch.healthy_step
+    if event:
+      event = line.get(EVENT_KEY) or event + self._advice(kind_of(event))
+      self._events.append(event)
+    return event
 
   def _advice(self, kind: str) -> str:
     """Returns the likely cause and the remedy."""
@@ -405,10 +402,11 @@ class RunWatch:
     steps = [step for step in self._checkpoints.steps() if step <= (self._watch.healthy_step or 0)]
     if kind == PLATEAU or not steps:
       return f"{cause}; start again with this changed, in a new --output_dir"
+    without = " without --init_checkpoint," if config.init_checkpoint else ""
     return (
-      f"{cause}; to go on from before it, give the same command with --resume_from={self._checkpoints.path(steps[-1])} "
-      f"--output_dir={config.output_dir.rstrip('/')}-2 --seed={config.train.seed + 1} "
-      f"--learning_rate={config.optimizer.learning_rate / 2:.3g}"
+      f"{cause}; to go on from before it, give the same command{without} with "
+      f"--resume_from={self._checkpoints.path(steps[-1])} --output_dir={config.output_dir.rstrip('/')}-2 "
+      f"--seed={config.train.seed + 1} --learning_rate={config.optimizer.learning_rate / 2:.3g}"
     )
 
   def _status(self, line: dict[str, Any], seconds: float) -> str:
@@ -421,7 +419,7 @@ class RunWatch:
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
     text += f"; best smoothed loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
-    return f"{text}; found: {', '.join(event.partition(':')[0] for event in self._events) or 'nothing unusual'}"
+    return f"{text}; found: {', '.join(map(kind_of, self._events)) or 'nothing unusual'}"
 
 
 class EvaluationsInTraining:
@@ -558,7 +556,8 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   Raises:
     UserError: a log is damaged.
   """
-  history = [line for line in read_metrics(results_dir) if line["step"] <= step]
+  lines = [line for line in read_metrics(results_dir) if line["step"] <= step]
+  history = [{name: value for name, value in line.items() if name not in (EVENT_KEY, STATUS_KEY)} for line in lines]
   evaluations = logs.read(files.join(results_dir, output_files.EVALUATIONS))
   last_line = history[-1] if history else {}
   metrics = {name: value for name, value in last_line.items() if name != "step"}

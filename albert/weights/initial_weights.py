@@ -20,7 +20,7 @@ from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.files import WeightFile, find_weights, open_location, open_weights
+from albert.weights.files import FLAG, WeightFile, find_weights, open_location, open_weights
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
@@ -251,9 +251,10 @@ def check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   run_settings = {"task": run.get("task"), **run.get("data", {})} if run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
+      remedy = "give --fresh_head to initialize the head anew" if file.flag == FLAG else "give the same"
       raise UserError(
         f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
-        f"{value!r}; give --fresh_head to initialize the head anew"
+        f"{value!r}; {remedy}"
       )
 
 

@@ -43,7 +43,6 @@ def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, ste
       for n in range(10, steps + 1, 10)
     ],
   )
-  (directory / "training_loss.json").write_text('{"step": 1000, "loss": 0.4}')
   evaluations = [
     {"step": n, "loss": 0.5 + 100 / n, "accuracy": 0.7 + n / 1e4, "majority_accuracy": 0.691} for n in (500, steps)
   ]

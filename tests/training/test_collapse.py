@@ -57,7 +57,7 @@ def train(watch: RunWatch, directory: Path, first_step: int, last_step: int) -> 
     line = {"step": step, "loss": loss, "masked_lm_loss": loss, "masked_lm_accuracy": 0.06 + (6 - min(loss, 6)) / 10}
     with open(directory / "metrics.jsonl", "a", encoding="utf-8") as file:
       file.write(json.dumps(line | watch.annotate(line)) + "\n")
-    watch.check()
+    watch.check(step, {})
 
 
 @pytest.mark.parametrize("killed_at", [0, 400, 640])
@@ -77,8 +77,9 @@ def test_a_collapse_stops_the_run_at_the_same_step_also_if_it_was_resumed(killed
   )
   assert checkpoints.healthy_step == 620
   assert (tmp_path / "curves.png").exists()
-  with pytest.raises(RunError, match=r"^stopped at step 740: collapse: at step 740"):  # the same command again
-    make_watch(tmp_path, 740)
+  watch, _ = make_watch(tmp_path, 740)  # after a checkpoint that --on_collapse=warn has saved
+  with pytest.raises(RunError, match=r"^stopped at step 760: collapse: at step 740 .*--learning_rate=0.00088;"):
+    train(watch, tmp_path, 740, 2000)
 
 
 def test_with_warn_the_run_goes_on_and_the_progress_is_logged(
@@ -105,16 +106,10 @@ def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(tmp_path: Path)
   flags = [f"--input_file={tmp_path}/shards/*", "--do_train", "--train_batch_size=8", "--num_warmup_steps=1"]
   run_script("pretraining", *flags, *TINY_MODEL_FLAGS, f"--output_dir={tmp_path}/old", "--num_train_steps=4")
   step_4 = tmp_path / "old" / "checkpoints" / "step-4"
-  damaged = tmp_path / "damaged" / "step-4"
-  damaged.mkdir(parents=True)
-  for path in step_4.iterdir():
-    (damaged / path.name).write_bytes(path.read_bytes()[:-1] if "data" in path.name else path.read_bytes())
   for more, message in [
     ([f"--resume_from={step_4}"], "step-4: has 4 of 4 steps: give more --num_train_steps"),
     ([f"--resume_from={step_4}", "--num_train_steps=8", "--num_attention_heads=2"], "has num_attention_heads 3, this"),
     ([f"--resume_from={step_4}", "--num_train_steps=8", "--intermediate_size=99"], "step-4: bert/.* has shape"),
-    ([f"--resume_from={damaged}"], "step-4: weights.data-00000-of-00001 has .* bytes instead of"),
-    ([f"--resume_from={tmp_path}/nowhere/step-4"], "nowhere/step-4: no checkpoint there"),
     ([f"--resume_from={step_4}", f"--init_checkpoint={step_4}"], "are both given: give one"),
     ([f"--resume_from={step_4}", f"--output_dir={tmp_path}/old"], "has resume_from = '' .*give another --output_dir"),
   ]:

@@ -69,8 +69,7 @@ def guessing_metrics(
   label_counts = np.zeros(2, np.int64)
   numbered = ((path, *pair) for path in paths for pair in enumerate(records.read_records(path)))
   for path, number, record in itertools.islice(numbered, max_records):
-    schema.check_record(path, number, record, features)
-    example = records.decode_example(record, path)
+    example = schema.check_record(path, number, record, features)
     masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
     # Shards without masks are masked during training, where any token may be hidden.
     ids = masked_ids if masked_ids.size else example["input_ids"][example["input_mask"] > 0]
