@@ -96,7 +96,7 @@ def test_several_runs_that_cannot_learn_are_reported_once(
   assert "majority_accuracy" not in printed.out  # the same in all runs
   (line,) = warnings_of(printed.err)
   assert (
-    "give, in a new --output_dir, --num_train_steps=200 (it had 12 steps; at least 200 are usual for 64 examples); if that"
+    "give, in a new --output_dir, --num_train_steps=200 (it had 12 steps; at least 200 are usual for 64 examples)"
     in line
   )
 
