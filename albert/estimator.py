@@ -420,11 +420,14 @@ class Estimator:
     from albert.export.export_model import export_model  # imports tensorflow-text, which training does not need
 
     parent, name = os.path.split(os.fspath(directory).rstrip("/"))
-    checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
+    has_checkpoint = bool(self.checkpoints.steps())
+    checkpoint = self.config.output_dir if has_checkpoint else self.config.init_checkpoint
     with self._action():
-      self._weights.check_not_lost(self.checkpoints, has_checkpoint=bool(self.checkpoints.steps()))
+      self._weights.check_not_lost(self.checkpoints, has_checkpoint=has_checkpoint)
       if not checkpoint:
         raise UserError(f"{self.config.output_dir} has no checkpoint to export: call train(), or give init_checkpoint")
+      if not (form or has_checkpoint):
+        self._weights.load_trained(self.checkpoints, "exporting")  # fails if the weights lack a head of the task
       return export_model(checkpoint, parent or ".", task=form, name=name, version=version, formats=tuple(formats))
 
   def _advice_after_loss(self) -> str:

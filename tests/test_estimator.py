@@ -273,6 +273,17 @@ def test_an_estimator_does_not_answer_with_initial_weights_once_its_checkpoints_
   assert estimator.evaluate() == metrics
 
 
+def test_an_estimator_exports_no_other_head_of_its_initial_weights(
+  trained: Estimator, settings: dict[str, Any], tmp_path: Path
+) -> None:
+  changes = {"model": None, "from_scratch": None, "init_checkpoint": trained.config.output_dir}
+  estimator = Estimator(
+    tasks.Tagging([([word], ["B-X"]) for word in "abc"]), output_dir=tmp_path / "run", **settings | changes
+  )
+  with pytest.raises(UserError, match="has another shape for 2 weights"):
+    estimator.export(tmp_path / "models" / "tags")
+
+
 # Arguments of Classification, and the error that they raise.
 BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
   "label": (

@@ -79,7 +79,7 @@ REFUSED_COMMANDS = [
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--train_file=train.csv", "--do_eval"], "--train_file=train.csv: a table: give JSON lines"),
-  ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither"),
+  ([*RACE, "--data_dir=absent"], "the folder that holds train, dev and test"),
   ([*EXPORT, "--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
   ([*EXPORT, "--checkpoint={weights}"], "--checkpoint={weights}: has no albert_config.json or config.json beside it"),
   ([*EXPORT, "--checkpoint={weights}", "--task=absent"], "--task=absent: must be one of"),

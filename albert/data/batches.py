@@ -18,6 +18,7 @@ from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext, prefetch
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.manifest import DataContent
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.io.text import counted
 
 # Number of batches in a window. Larger windows save only a little more padding.
 _BATCHES_PER_WINDOW = 64
@@ -126,7 +127,8 @@ class ExampleDataset(Dataset):
   def describe(self) -> str:
     """Returns the number of examples and their mean and largest length."""
     mean_length = self.examples.longest_sequences.mean()
-    return f"{self.num_examples:,} examples of {self._name}, {mean_length:.0f} tokens long (at most {self._max_length})"
+    examples = counted(self.num_examples, "example", ",")
+    return f"{examples} of {self._name}, {mean_length:.0f} tokens long (at most {self._max_length})"
 
   def with_few_lengths(self) -> ExampleDataset:
     """See Dataset. The lengths are the quarters of the longest sequence, rounded up to multiples of 8.

@@ -329,10 +329,10 @@ def unknown_warnings(
   if share <= MAX_UNKNOWN_SHARE:
     return []
   characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
-  examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
+  examples = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in characters)
   return [
     f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
-    f"{examples}: {remedy}"
+    f"{', such as ' if characters else ''}{examples}: {remedy}"
   ]
 
 

@@ -689,4 +689,4 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
   remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
   advice = "; if that is not enough, ".join(remedies)
-  return f"warning: this run has not learned more than guessing: {failure}: give {advice}, in a new --output_dir"
+  return f"warning: this run has not learned more than guessing: {failure}: give, in a new --output_dir, {advice}"

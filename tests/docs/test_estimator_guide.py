@@ -36,8 +36,8 @@ def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
   rows = [f'"{sentence}",{kind}' for sentence, kind in zip(sentences, ["praise", "complaint"] * 10, strict=True)]
   (directory / "reviews.csv").write_text("\n".join(["comment,kind", *rows]) + "\n")
   (path,) = write_shards(directory / "shards", [8])
-  for split in ("train", "eval"):
-    shutil.copyfile(path, directory / "shards" / f"{split}-00.tfrecord")
+  (directory / "shards" / "heldout").mkdir()
+  shutil.copyfile(path, directory / "shards" / "heldout" / "part-00.tfrecord")
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(directory)
     yield {}

@@ -63,7 +63,7 @@ def test_texts_that_are_cut_and_unknown_characters_give_one_warning_each(directo
   assert cut.startswith("warning: texts: texts longer than max_length=16: 2 of 6, ")
   assert cut.endswith(" tokens are cut off: give max_length=48")
   assert unknown.startswith("warning: texts: ")
-  assert "老 U+8001, 师 U+5E08" in unknown
+  assert "such as '老' (U+8001), '师' (U+5E08)" in unknown
 
 
 def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):

@@ -95,7 +95,8 @@ def find_passages(folder: str, flag: str) -> list[str]:
   for layout in (files.join("*", "*.txt"), "*.txt"):
     with contextlib.suppress(files.NoMatchError):
       return files.expand_globs([files.join(folder, layout)], flag=flag)
-  raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder like RACE/dev")
+  remedy = "the folder that holds train, dev and test" if flag == "--data_dir" else "a folder like RACE/dev"
+  raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give {remedy}")
 
 
 def split_folder(data_dir: str, split: str) -> str:
