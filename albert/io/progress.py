@@ -63,7 +63,7 @@ class Progress:
     self.done = self._done_before = done
     self.note = ""
     self._start_time = self._last_line_time = time.monotonic()
-    self._has_shown = verbosity() == VERBOSE
+    self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line
     self._bar = None
     if sys.stderr.isatty() and verbosity() != QUIET:
       options = {"unit_scale": total >= _SCALED_AMOUNT, "delay": _SECONDS_BEFORE_BAR, "dynamic_ncols": True}
@@ -81,7 +81,7 @@ class Progress:
         self._print_line()
 
   def _print_line(self) -> None:
-    self._has_shown = True
+    self._shown = self.done
     now = self._last_line_time = time.monotonic()
     elapsed = max(now - self._start_time, 1e-9)
     rate = (self.done - self._done_before) / elapsed
@@ -96,10 +96,10 @@ class Progress:
     log(line)
 
   def close(self) -> None:
-    """Shows the final state, if the progress was shown before."""
+    """Shows the final state, if the progress was shown before, but not this state."""
     if self._bar is not None:
       self._bar.close()
-    elif self._has_shown:
+    elif self._shown is not None and self._shown != self.done:
       self._print_line()
 
   def __enter__(self) -> Progress:

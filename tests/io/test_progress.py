@@ -41,6 +41,15 @@ def test_plain_lines_show_percentage_rate_and_time_left(
   ]
 
 
+def test_the_final_state_is_shown_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+  now = 100.0
+  monkeypatch.setattr("time.monotonic", lambda: now)
+  with Progress(40, " texts", "embedding") as progress:
+    now += 10
+    progress.update(40)
+  assert capsys.readouterr().err == "embedding: 100%, 40 of 40 texts in 00:10 (4 texts/s)\n"
+
+
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_short_computation_shows_nothing(
   is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
