@@ -23,10 +23,10 @@ from albert.io.protobuf import decode_fields
 from albert.tasks.published_models import label_keys_of_run, problem_type
 from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.normalization import decompose
-from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
+from albert.tokenization.recorded_settings import huggingface_tokenizer_config
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
+from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, SETTINGS_FILE, WORD_START, Vocabulary, vocabulary_copies
 from albert.tokenization.wordpiece import CONTINUES_WORD, WordPieceVocabulary
 from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE
@@ -202,7 +202,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
     "bos_token": special_pieces["cls"],
     "eos_token": special_pieces["sep"],
   }
-  files.write_json(files.join(directory, FILE_NAME), config)
+  files.write_json(files.join(directory, SETTINGS_FILE), config)
 
 
 def _template(vocabulary: Vocabulary) -> dict[str, Any]:

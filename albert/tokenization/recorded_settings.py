@@ -34,7 +34,6 @@ from albert.tokenization.vocabulary import (
   word_rules,
 )
 
-FILE_NAME = SETTINGS_FILE
 SENTENCE_SETTINGS = "sentence_bert_config.json"  # of a Transformer in sentence-transformers
 _RUN_CONFIG = "config.json"
 # Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
@@ -178,7 +177,7 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
         tokens = files.read_json(token_file, remedy=_REMEDY)
         is_map = token_file.endswith(_TOKEN_FILES[0])
         _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
-    huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
+    huggingface_config, run_config = files.join(folder, SETTINGS_FILE), files.join(folder, _RUN_CONFIG)
     config = files.read_json(run_config, remedy=_REMEDY) if files.exists(run_config) else {}
     if "data" in config:  # Hugging Face's config.json has none
       values = config["data"]
@@ -196,7 +195,7 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
 
 def read_tokenizer_config(directory: str) -> dict[str, Any]:
   """Returns the values of tokenizer_config.json in a directory; {} if there is none."""
-  path = files.join(directory, FILE_NAME)
+  path = files.join(directory, SETTINGS_FILE)
   data = _read(path).replace(_NO_MAX_LENGTH, b"null")
   return decode_object(path, data, _REMEDY) if files.exists(path) else {}
 
