@@ -23,7 +23,7 @@ from albert.io.json_text import decode_object
 from albert.io.progress import log
 from albert.io.protobuf import encode_bytes_field
 from albert.io.text import counted
-from albert.tokenization.sentence_piece import SentencePieceVocabulary, with_exact_scores
+from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
 
@@ -58,10 +58,7 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   old = load_tokenizer(model.tokenizer_config)
   contents = read_vocabulary_files(old.model_file)
   name = next(iter(contents))
-  is_unigram = False
-  if isinstance(old.vocabulary, SentencePieceVocabulary):
-    pieces = old.vocabulary.exact_model
-    is_unigram = with_exact_scores(pieces) is not pieces  # it returns models of other types as they are
+  is_unigram = isinstance(old.vocabulary, SentencePieceVocabulary) and old.vocabulary.is_unigram
   if not is_unigram and name != "vocab.txt":
     raise UserError(f"--add_tokens={path}: {old.model_file} must be a unigram vocabulary or a vocab.txt: take such")
 
