@@ -61,19 +61,19 @@ def define_flags() -> None:
 
 def main() -> None:
   """Runs the command: converts the weights."""
-  flag_values = flags.FLAGS
+  values = flags.FLAGS
+  directory = values.output_dir
   report = convert(
-    flag_values.init_checkpoint,
-    flag_values.output_dir,
-    flag_values.format,
-    albert_config_file=flag_values.albert_config_file,
-    spm_model_file=flag_values.spm_model_file,
-    architecture=flag_values.architecture or "",
-    add_tokens=flag_values.add_tokens,
-    max_position_embeddings=flag_values.max_position_embeddings,
+    values.init_checkpoint,
+    directory,
+    values.format,
+    albert_config_file=values.albert_config_file,
+    spm_model_file=values.spm_model_file,
+    architecture=values.architecture or "",
+    add_tokens=values.add_tokens,
+    max_position_embeddings=values.max_position_embeddings,
   )
   num_weights = len(report.splitlines()) - 1  # without the header
-  directory = flag_values.output_dir
   print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} lists them")
 
 

@@ -49,6 +49,7 @@ _NO_MAX_LENGTH = b"1000000000000000019884624838656"
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # The classes that take everything from tokenizer.json. `albert.convert` writes that of each kind of vocabulary.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_BYTE_LEVEL_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast")
 # Keys of tokenizer_config.json that change ids -> the values that give the ids of this project, for each kind of
 # vocabulary. A key that is missing or null has the first one. Most are arguments of transformers' AlbertTokenizer,
 # BertTokenizer and RobertaTokenizer.
@@ -66,10 +67,7 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "never_split": ([],),
   },
   "byte_level_bpe": {
-    "tokenizer_class": (
-      *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
-      *_GENERIC_CLASSES,
-    ),
+    "tokenizer_class": (*_BYTE_LEVEL_CLASSES, *_GENERIC_CLASSES),
     "add_prefix_space": (False,),
   },
 }
