@@ -28,7 +28,7 @@ from albert.io import files, json_text
 from albert.io.progress import Progress, elapsed_time, log
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
-from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
+from albert.tokenization.vocabulary import NAMES, SETTINGS_FILE, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
 from data_prep import vocabulary
 from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats
@@ -156,7 +156,7 @@ def _record_settings(path: str) -> None:
   if FLAGS.output_dir:
     values = recorded_settings.huggingface_tokenizer_config(config)
     del values["tokenizer_class"]  # the directory may have vocabularies of several kinds
-    files.write_json(files.join(FLAGS.output_dir, recorded_settings.FILE_NAME), values)
+    files.write_json(files.join(FLAGS.output_dir, SETTINGS_FILE), values)
   elif config != TokenizerConfig(path):
     words = ["--nodo_lower_case"] * (not FLAGS.do_lower_case) + ["--keep_accents"] * FLAGS.keep_accents
     log(f"{path}: give {' '.join(words)} with it to every command; only --output_dir records it")

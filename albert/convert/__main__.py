@@ -18,7 +18,6 @@ from albert.config import command_flags
 from albert.config.command_flags import Range
 from albert.convert.convert_checkpoint import FORMATS, convert
 from albert.convert.huggingface import ARCHITECTURES
-from albert.embed.sentence_vectors import POOLINGS
 from albert.io import files
 from albert.runs.output_files import CONVERSION
 
@@ -54,8 +53,6 @@ def define_flags() -> None:
     "transformers class that config.json names (default: the class that has the model's head)",
     choices=ARCHITECTURES,
   )
-  meaning = "vectors of --format=sentence_transformers, see albert.embed (default: as weights of that format, or mean)"
-  command_flags.define("str", "pooling", None, meaning, choices=POOLINGS)
   meaning = "file with a word on each line that always stays a whole token; its row is the mean of those of its pieces"
   command_flags.define("str", "add_tokens", "", meaning)
   meaning = "number of positions, more than the model has; the new ones are copies of the first ones, in order"
@@ -64,20 +61,19 @@ def define_flags() -> None:
 
 def main() -> None:
   """Runs the command: converts the weights."""
-  flag_values = flags.FLAGS
+  values = flags.FLAGS
+  directory = values.output_dir
   report = convert(
-    flag_values.init_checkpoint,
-    flag_values.output_dir,
-    flag_values.format,
-    albert_config_file=flag_values.albert_config_file,
-    spm_model_file=flag_values.spm_model_file,
-    architecture=flag_values.architecture or "",
-    pooling=flag_values.pooling or "",
-    add_tokens=flag_values.add_tokens,
-    max_position_embeddings=flag_values.max_position_embeddings,
+    values.init_checkpoint,
+    directory,
+    values.format,
+    albert_config_file=values.albert_config_file,
+    spm_model_file=values.spm_model_file,
+    architecture=values.architecture or "",
+    add_tokens=values.add_tokens,
+    max_position_embeddings=values.max_position_embeddings,
   )
   num_weights = len(report.splitlines()) - 1  # without the header
-  directory = flag_values.output_dir
   print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} lists them")
 
 

@@ -9,16 +9,15 @@ from albert.config.model import LAYER_NORM_EPSILON
 from albert.convert import larger_model
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
-from albert.embed.sentence_vectors import POOLED, read_sentence_vectors, write_sentence_vectors
+from albert.embed.sentence_vectors import Part, SentenceVectors, read_sentence_vectors, write_sentence_vectors
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
 from albert.io.progress import log
 from albert.runs.output_files import CONVERSION
-from albert.tokenization import recorded_settings
-from albert.tokenization.vocabulary import read_vocabulary_files
+from albert.tokenization.recorded_settings import huggingface_tokenizer_config
+from albert.tokenization.vocabulary import SETTINGS_FILE, read_vocabulary_files
 from albert.weights.checkpoints import CheckpointManager, write_bundle
 from albert.weights.files import FLAG
-from albert.weights.names import NO_POOLER, POOLER
 
 FORMATS = ("albert", "tf1", "huggingface", "sentence_transformers")
 # The prefix of the files of the format tf1, as in the archives of the original.
@@ -33,7 +32,6 @@ def convert(
   albert_config_file: str = "",
   spm_model_file: str = "",
   architecture: str = "",
-  pooling: str = "",
   add_tokens: str = "",
   max_position_embeddings: int | None = None,
 ) -> str:
@@ -45,8 +43,6 @@ def convert(
     target_format: one of FORMATS.
     architecture: the transformers class that config.json names, one of ARCHITECTURES; empty for the class with the
       model's head. Only for the format huggingface.
-    pooling: one of albert.embed.sentence_vectors.POOLINGS; empty for what a directory of sentence-transformers says,
-      without one the mean. Only for the format sentence_transformers.
     add_tokens: path of a file of tokens that the vocabulary gets, see albert.convert.larger_model.add_tokens; "" for
       none.
     max_position_embeddings: the number of positions, see albert.convert.larger_model.add_positions; None for those of
@@ -58,8 +54,6 @@ def convert(
   """
   if architecture and target_format != "huggingface":
     raise UserError(f"--architecture={architecture}: is for --format=huggingface")
-  if pooling and target_format != "sentence_transformers":
-    raise UserError(f"--pooling={pooling}: is for --format=sentence_transformers")
   output_dir = output_dir.rstrip("/")
   _check_empty(output_dir)
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
@@ -72,14 +66,14 @@ def convert(
     if max_position_embeddings:
       model = larger_model.add_positions(model, max_position_embeddings)
     if target_format == "sentence_transformers":
-      model, architecture = _with_sentence_parts(model, staging, pooling), "AlbertModel"
+      model, architecture = _write_sentence_parts(model, staging), "AlbertModel"
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = "source\ttarget\tshape\tsha256\n" + "".join(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, CONVERSION), report)
     if model.tokenizer_config:
-      settings_file = files.join(staging, recorded_settings.FILE_NAME)
+      settings_file = files.join(staging, SETTINGS_FILE)
       if not files.exists(settings_file):  # the format huggingface has its own
-        files.write_json(settings_file, recorded_settings.huggingface_tokenizer_config(model.tokenizer_config))
+        files.write_json(settings_file, huggingface_tokenizer_config(model.tokenizer_config))
       for name, content in read_vocabulary_files(model.tokenizer_config.model_file).items():
         files.write_atomically(files.join(staging, name), content)
     local_files.sync_tree(staging)
@@ -99,14 +93,15 @@ def _check_empty(output_dir: str) -> None:
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
-def _with_sentence_parts(model: ConvertedModel, directory: str, pooling: str) -> ConvertedModel:
-  """Writes what sentence-transformers needs besides the encoder and the tokenizer, and returns the encoder."""
+def _write_sentence_parts(model: ConvertedModel, directory: str) -> ConvertedModel:
+  """Writes the parts of sentence-transformers besides the encoder and the tokenizer, and returns the encoder."""
   if model.tokenizer_config is None:
     raise UserError("--format=sentence_transformers: the weights have no vocabulary beside them: give --spm_model_file")
-  if pooling == POOLED and POOLER[0] not in model.weights:
-    raise UserError(f"--pooling={pooling}: the weights have {NO_POOLER}")
   vectors = read_sentence_vectors(model.directory, FLAG)
-  write_sentence_vectors(directory, model.config, model.weights, pooling, vectors)
+  if vectors is None:
+    pooling = Part("Pooling", {"word_embedding_dimension": model.config.hidden_size, "pooling_mode_mean_tokens": True})
+    vectors = SentenceVectors((pooling,), model.config.max_position_embeddings)
+  write_sentence_vectors(directory, vectors)
   encoder = {name: value for name, value in model.weights.items() if name.startswith("bert/")}
   return dataclasses.replace(model, weights=encoder, heads=())
 

@@ -19,14 +19,14 @@ from albert.config.model import ACTIVATION_NAMES, to_bert_config
 from albert.convert.model import ConvertedModel, expand_sharing, report_row
 from albert.errors import UserError
 from albert.io import files
-from albert.io.protobuf import decode_fields
+from albert.io.protobuf import fields_by_number
 from albert.tasks.published_models import label_keys_of_run, problem_type
 from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.normalization import decompose
-from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
+from albert.tokenization.recorded_settings import huggingface_tokenizer_config
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
+from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, SETTINGS_FILE, WORD_START, Vocabulary, vocabulary_copies
 from albert.tokenization.wordpiece import CONTINUES_WORD, WordPieceVocabulary
 from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE
@@ -44,11 +44,10 @@ _CLASSES = {
 _NEEDS_POOLER = {f"{family}{name}": needs for family in ("Albert", "Bert") for name, needs in _CLASSES.items()}
 ARCHITECTURES = tuple(_NEEDS_POOLER)
 _TOKENIZER_FILE = "tokenizer.json"
-# Field numbers of SentencePiece's ModelProto, of its pieces, of its TrainerSpec and of its NormalizerSpec.
-_PIECES, _TRAINER_SPEC, _NORMALIZER_SPEC = 1, 2, 3
-_PIECE_TEXT, _PIECE_TYPE = 1, 3
+# Field numbers of SentencePiece's ModelProto, of its TrainerSpec and of its NormalizerSpec.
+_TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
 _MODEL_TYPE, _CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES = 3, 2, 3, 4
-_USER_DEFINED, _BPE = b"\4", b"\2"
+_BPE = b"\2"
 # What str.split takes for whitespace.
 _SPACES = "[" + "".join(filter(str.isspace, map(chr, range(0x3001)))) + "]+"
 # Combining characters of Unicode 13.0 are below this code point.
@@ -202,7 +201,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
     "bos_token": special_pieces["cls"],
     "eos_token": special_pieces["sep"],
   }
-  files.write_json(files.join(directory, FILE_NAME), config)
+  files.write_json(files.join(directory, SETTINGS_FILE), config)
 
 
 def _template(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -238,8 +237,8 @@ def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: 
   written with a space at their end, which no word has. What the rule gives instead of them is in almost every case what
   the model then gives.
   """
-  model = vocabulary.exact_model
-  trainer, normalizer = (_fields(model, number) for number in (_TRAINER_SPEC, _NORMALIZER_SPEC))
+  messages = fields_by_number(vocabulary.exact_model)
+  trainer, normalizer = (fields_by_number(messages.get(i, b"")) for i in (_TRAINER_SPEC, _NORMALIZER_SPEC))
   special = {*vocabulary.special_ids}
   unmatched = {*vocabulary.comma_rule.splits, *vocabulary.is_special.nonzero()[0].tolist()} - special
   pieces = [piece + " " * (i in unmatched) for i, piece in enumerate(vocabulary.pieces)]
@@ -255,7 +254,7 @@ def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: 
     pre_tokenizers = [{"type": "WhitespaceSplit"}, words | {"prepend_scheme": "always"}]
   byte_fallback = any(map(vocabulary.processor.is_byte, range(len(pieces))))
   if trainer.get(_MODEL_TYPE) == _BPE:
-    pre_tokenizers += _cut_out_symbols(model)
+    pre_tokenizers += _cut_out_symbols(vocabulary.user_defined_symbols)
     stage = _bpe(pieces, _merges(vocabulary, unmatched | special), vocabulary.special_ids.unk)
   else:
     scores = map(vocabulary.processor.get_score, range(len(pieces)))
@@ -267,12 +266,6 @@ def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: 
     "decoder": words,
     "model": stage | {"byte_fallback": byte_fallback},
   }
-
-
-def _fields(model: bytes, number: int) -> Mapping[int, bytes]:
-  """Returns the fields of a message of a SentencePiece model by their numbers."""
-  messages = (field.value for field in decode_fields(model) if field.number == number)
-  return {field.number: field.value for message in messages for field in decode_fields(message)}
 
 
 def _normalizers(vocabulary: SentencePieceVocabulary, spec: Mapping[int, bytes]) -> list[dict[str, Any]]:
@@ -294,10 +287,8 @@ def _normalizers(vocabulary: SentencePieceVocabulary, spec: Mapping[int, bytes])
   return stages
 
 
-def _cut_out_symbols(model: bytes) -> list[dict[str, Any]]:
+def _cut_out_symbols(symbols: list[str]) -> list[dict[str, Any]]:
   """Returns the stage that makes each user-defined symbol of a BPE model a word, since it is never merged."""
-  messages = [{f.number: f.value for f in decode_fields(m.value)} for m in decode_fields(model) if m.number == _PIECES]
-  symbols = [m[_PIECE_TEXT].decode("utf-8") for m in messages if m.get(_PIECE_TYPE) == _USER_DEFINED]
   if not symbols:
     return []
   pattern = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))

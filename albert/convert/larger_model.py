@@ -23,8 +23,7 @@ from albert.io.json_text import decode_object
 from albert.io.progress import log
 from albert.io.protobuf import encode_bytes_field
 from albert.io.text import counted
-from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
-from albert.tokenization.sentence_piece import SentencePieceVocabulary, with_exact_scores
+from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
 
@@ -56,36 +55,51 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   """
   if model.tokenizer_config is None:
     raise UserError(f"--add_tokens={path}: the weights have no vocabulary beside them: give --spm_model_file")
-  tokenizer = load_tokenizer(model.tokenizer_config)
-  vocabulary = tokenizer.vocabulary
-  (name, content), *_ = read_vocabulary_files(vocabulary.file).items()
-  model_of_pieces = vocabulary.exact_model if isinstance(vocabulary, SentencePieceVocabulary) else b""
-  if name != "vocab.txt" and with_exact_scores(model_of_pieces) is model_of_pieces:  # no unigram model
-    raise UserError(f"--add_tokens={path}: {vocabulary.file} must be a unigram vocabulary or a vocab.txt: take such")
-  tokens, unk = _read_tokens(path, tokenizer), [tokenizer.special_ids.unk]
-  cut = {token: ids for token in tokens if len(ids := tokenizer.encode(token)) > 1 or ids == unk}
-  if not cut:
-    raise UserError(f"--add_tokens={path}: has no token that {vocabulary.file} cuts into pieces: leave the flag out")
-  old_ids = cut  # a new piece -> the pieces that stood for its text before
-  if vocabulary.kind == "sentencepiece":
-    old_ids = {WORD_START + token: ids for token, ids in cut.items()}
-    for token in (token for token in cut if token not in tokenizer.pieces):
-      first, *rest = cut[token]
-      old_ids[token] = [i for i in (int(vocabulary.ids_inside_word[first]), *rest) if i >= 0]
-  files.write_atomically(files.join(directory, name), _with_pieces(tokenizer, name, content, list(old_ids)))
-  # Beside the vocabulary, where a tokenizer looks for its rules.
-  files.write_json(files.join(directory, FILE_NAME), huggingface_tokenizer_config(model.tokenizer_config))
+  old = load_tokenizer(model.tokenizer_config)
+  contents = read_vocabulary_files(old.model_file)
+  name = next(iter(contents))
+  is_unigram = isinstance(old.vocabulary, SentencePieceVocabulary) and old.vocabulary.is_unigram
+  if not is_unigram and name != "vocab.txt":
+    raise UserError(f"--add_tokens={path}: {old.model_file} must be a unigram vocabulary or a vocab.txt: take such")
+
+  # The new pieces, and the pieces that stood for their texts before.
+  lines = _read_tokens(path, old)
+  old_ids: dict[str, list[int]] = {}
+  new_tokens = []
+  for token in lines:
+    ids = old.encode(token)
+    if len(ids) == 1 and ids != [old.special_ids.unk]:
+      continue
+    new_tokens.append(token)
+    if is_unigram:
+      old_ids[WORD_START + token] = ids
+      first_id = int(old.vocabulary.ids_inside_word[ids[0]])
+      ids = ids[1:] if first_id < 0 else [first_id, *ids[1:]]
+    old_ids[token] = ids
+  for piece in old_ids.keys() & {*old.pieces}:
+    del old_ids[piece]
+  if not new_tokens:
+    raise UserError(f"--add_tokens={path}: has no token that {old.model_file} cuts into pieces: leave the flag out")
+
+  # The vocabulary. A tokenizer with it must not cut the tokens.
+  contents[name] = _with_pieces(old, name, contents[name], list(old_ids))
+  for file_name, content in contents.items():
+    files.write_atomically(files.join(directory, file_name), content)
   settings = dataclasses.replace(model.tokenizer_config, model_file=files.join(directory, name))
-  larger = Tokenizer.from_config(settings)
-  for token in cut:
-    if larger.pieces != [*tokenizer.pieces, *old_ids] or len(larger.encode(token)) > 1:
-      raise UserError(f"{path}, line {tokens[token]}: {token!r} would be cut in any case: leave it out, or change it")
-  log(f"{path}: {len(cut)} of its {counted(len(tokens), 'token')} are new: {counted(len(old_ids), 'piece')} added")
-  weights = {key: model.weights[key] for key in (_WORD_EMBEDDINGS, _OUTPUT_BIAS) if key in model.weights}
-  for key, rows in weights.items():
+  new = load_tokenizer(settings)
+  for token in new_tokens:
+    if len(new.encode(token)) > 1:
+      raise UserError(f"{path}, line {lines[token]}: {token!r} would be cut in any case: leave it out, or change it")
+  log(
+    f"{path}: {len(new_tokens)} of its {counted(len(lines), 'token')} are new: {counted(len(old_ids), 'piece')} added"
+  )
+
+  # The weights. Embeddings that are padded to a larger number have room for the first new pieces.
+  weights = {}
+  for key in {_WORD_EMBEDDINGS, _OUTPUT_BIAS} & model.weights.keys():
+    rows = model.weights[key]
     new_rows = [rows[ids].mean(axis=0, dtype=np.float64).astype(np.float32) for ids in old_ids.values()]
-    # Embeddings that are padded to a larger number have room for the first new pieces.
-    weights[key] = np.concatenate([rows[: tokenizer.vocab_size], new_rows, rows[larger.vocab_size :]])
+    weights[key] = np.concatenate([rows[: old.vocab_size], new_rows, rows[new.vocab_size :]])
   config = dataclasses.replace(model.config, vocab_size=len(weights[_WORD_EMBEDDINGS]))
   return dataclasses.replace(_replace_rows(model, config, weights), tokenizer_config=settings)
 
@@ -95,12 +109,13 @@ def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
   tokens: dict[str, int] = {}
   special_pieces = [tokenizer.pieces[i] for i in tokenizer.is_special.nonzero()[0]]
   for number, line in read_lines(path):
-    if not (word := line.strip()):
+    word = line.strip()
+    if not word:
       continue
     token = tokenizer.normalize(word)
     if isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
       token = tokenizer.vocabulary.processor.normalize(token).removeprefix(WORD_START)
-    if word in special_pieces or not token or {" ", WORD_START} & {*token}:
+    if word in special_pieces or not token or " " in token or WORD_START in token:
       raise UserError(f"{path}, line {number}: {word!r} is special, or not one word for this vocabulary: change it")
     tokens.setdefault(token, number)
   return tokens
@@ -109,16 +124,18 @@ def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
 def _with_pieces(tokenizer: Tokenizer, name: str, content: bytes, pieces: list[str]) -> bytes:
   """Returns the content of the file of a vocabulary with more pieces at its end."""
   if not isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
-    return content.rstrip(b"\n") + "".join(f"\n{piece}" for piece in [*pieces, ""]).encode()
+    return content.rstrip(b"\n") + "".join(f"\n{piece}" for piece in pieces).encode() + b"\n"
   # No character costs more than <unk>, 10 below the lowest score, so nothing makes up for cutting such a piece.
   processor = tokenizer.vocabulary.processor
-  score = 10 - min(map(processor.get_score, range(tokenizer.vocab_size)))
+  lowest_score = min(map(processor.get_score, range(tokenizer.vocab_size)))
+  scores = {piece: (10 - lowest_score) * len(piece) for piece in pieces}
   if name.endswith(".json"):
     values = decode_object(tokenizer.model_file, content)
-    values["model"]["vocab"] += [[piece, score * len(piece)] for piece in pieces]
+    values["model"]["vocab"] += scores.items()
     return json.dumps(values, ensure_ascii=False).encode()
-  texts = [encode_bytes_field(1, piece.encode()) + struct.pack("<Bf", 0x15, score * len(piece)) for piece in pieces]
-  return content + b"".join(encode_bytes_field(1, text) for text in texts)
+  for piece, score in scores.items():
+    content += encode_bytes_field(1, encode_bytes_field(1, piece.encode()) + struct.pack("<Bf", 0x15, score))
+  return content
 
 
 def _replace_rows(model: ConvertedModel, config: ModelConfig, weights: dict[str, np.ndarray]) -> ConvertedModel:

@@ -105,10 +105,9 @@ def main() -> None:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"
     )
-  if not files.exists(values.input_file):
-    raise UserError(f"--input_file={values.input_file}: no such file")
-  if values.queries and not files.exists(values.queries):
-    raise UserError(f"--queries={values.queries}: no such file")
+  for name, path in {"input_file": values.input_file, "queries": values.queries}.items():
+    if path and not files.exists(path):
+      raise UserError(f"--{name}={path}: no such file")
   if values.top_k and not values.queries:
     raise UserError(f"--top_k={values.top_k}: give --queries, too: the file of the texts to search for")
   check_output(values.output_file, for_queries=bool(values.queries))
@@ -117,22 +116,17 @@ def main() -> None:
   with startup.quick_imports():
     from albert.embed.text_encoder import TextEncoder  # imports TensorFlow, which takes seconds
 
-  encoder = TextEncoder(
-    weights.path,
-    pooling=values.pooling,
-    max_length=values.max_seq_length,
-    batch_size=values.batch_size,
-  )
+  max_length, batch_size = values.max_seq_length, values.batch_size
+  encoder = TextEncoder(weights.path, pooling=values.pooling, max_length=max_length, batch_size=batch_size)
   log(f"embeddings from {weights.path}")
   if queries is not None:
     _write_nearest(queries, texts, encoder)
     return
-  with write_vectors(
-    values.output_file, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers
-  ) as write:
+  path, size = values.output_file, encoder.hidden_size
+  with write_vectors(path, texts.num_texts, size, ids_are_numbers=texts.ids_are_numbers) as write:
     for ids, vectors in _embed(texts, encoder):
       write(ids, vectors)
-  print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
+  print(f"wrote {path}: {counted(texts.num_texts, 'embedding')} of {size} numbers")
 
 
 def _write_nearest(queries: InputTexts, texts: InputTexts, encoder: TextEncoder) -> None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
 from albert.io.text import format_value
 from albert.tokenization.recorded_settings import SENTENCE_SETTINGS, read_tokenizer_config
 from albert.tokenization.vocabulary import SENTENCE_PARTS, sentence_parts
 from albert.weights.arrays import SAFETENSORS_FILE, open_safetensors
-from albert.weights.names import POOLER
 from albert.weights.torch_files import open_torch_file
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 # Values of --pooling: the mean of the last layer over all tokens; or the output of the pooler at [CLS].
 POOLINGS = MEAN, POOLED = "mean", "pooled"
 # What a Pooling may compute -> the key that says so. Several are concatenated, in this order; newer versions of the
-# library list the names in pooling_mode, in any order.
+# library have a list of the names instead, pooling_mode, in the order of the vectors.
 _POOLING_KEYS = {
   "cls": "pooling_mode_cls_token",
   "max": "pooling_mode_max_tokens",
@@ -40,11 +37,14 @@ _POOLING_KEYS = {
 }
 _REMEDY = "which this project does not follow: compute the vectors with sentence-transformers, or take another model"
 _TANH, _IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
-_SIZES = ("word_embedding_dimension", "embedding_dimension", "in_features", "out_features", "bias", "max_seq_length")
-_OTHERS = ("do_lower_case", "include_prompt", "__version__", "model_type", "prompts", "similarity_fn_name")
-# The settings of a directory and its parts -> the values that this project follows; () for any.
-_SETTINGS: dict[str, tuple[Any, ...]] = {
-  **dict.fromkeys((*_SIZES, *_OTHERS, *_POOLING_KEYS.values()), ()),
+# Settings of a directory and its parts that may have any value: they are read elsewhere, or change no vector.
+_FREE_SETTINGS = {
+  *("word_embedding_dimension", "embedding_dimension", "in_features", "out_features", "bias", "max_seq_length"),
+  *("do_lower_case", "include_prompt", "__version__", "model_type", "prompts", "similarity_fn_name"),
+  *_POOLING_KEYS.values(),
+}
+# The other settings that are followed -> their possible values.
+_VALUES: dict[str, tuple[Any, ...]] = {
   "pooling_mode": (*_POOLING_KEYS,),
   "activation_function": (_TANH, _IDENTITY, "torch.nn.modules.activation.ReLU"),
   "module_input_name": ("sentence_embedding",),
@@ -65,8 +65,10 @@ class Part:
   @property
   def modes(self) -> list[str]:
     """What a Pooling computes, keys of _POOLING_KEYS."""
-    modes = self.settings.get("pooling_mode") or [m for m, key in _POOLING_KEYS.items() if self.settings.get(key)]
-    return [modes] if isinstance(modes, str) else modes or [MEAN]
+    modes = self.settings.get("pooling_mode") or []
+    if isinstance(modes, str):
+      return [modes]
+    return modes or [mode for mode, key in _POOLING_KEYS.items() if self.settings.get(key)] or [MEAN]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +111,9 @@ class SentenceVectors:
       if part.weights:  # a Dense
         x = tf.matmul(x, part.weights["linear.weight"], transpose_b=True) + part.weights.get("linear.bias", 0.0)
         activation = part.settings.get("activation_function", _TANH)
-        x = x if activation == _IDENTITY else tf.tanh(x) if activation == _TANH else tf.nn.relu(x)
-      else:
+        if activation != _IDENTITY:
+          x = tf.tanh(x) if activation == _TANH else tf.nn.relu(x)
+      else:  # Normalize
         x *= tf.math.rsqrt(tf.maximum(tf.reduce_sum(x * x, axis=1, keepdims=True), 1e-24))
     return x
 
@@ -124,67 +127,55 @@ def read_sentence_vectors(directory: str, flag: str) -> SentenceVectors | None:
   Raises:
     UserError: there is a part or a setting that this project does not follow, or a file is missing or damaged.
   """
-  roots = (directory, directory.rpartition("/")[0] or ".")
-  root = next((root for root in roots if any(folder == directory for _, folder in sentence_parts(root)[:1])), None)
-  if root is None:
+  for root in (directory, directory.rpartition("/")[0] or "."):
+    found = sentence_parts(root)
+    if found and found[0][1] == directory:
+      break
+  else:
     return None
   _read_settings(files.join(root, "config_sentence_transformers.json"))
+  names = [path.rpartition(".")[2] if path.startswith("sentence_transformers.") else path for path, _ in found]
+  if names[:2] != ["Transformer", "Pooling"] or not {*names[2:]} <= {"Dense", "Normalize"}:
+    raise UserError(f"{files.join(root, SENTENCE_PARTS)}: the parts are {', '.join(names)}, {_REMEDY}")
   parts = []
-  for index, (path, folder) in enumerate(sentence_parts(root)):
-    name = path.removeprefix("sentence_transformers.").rpartition(".")[2]
-    if name not in (("Transformer",), ("Pooling",), ("Dense", "Normalize"))[min(index, 2)]:
-      raise UserError(f"{files.join(root, SENTENCE_PARTS)}: part {index} is {path}, {_REMEDY}")
-    settings = _read_settings(files.join(folder, "config.json" if index else SENTENCE_SETTINGS))
+  for name, (_, folder) in zip(names[1:], found[1:], strict=True):
     weights = {}
     if name == "Dense":
-      file, torch_file = (files.join(folder, name) for name in (SAFETENSORS_FILE, "pytorch_model.bin"))
-      arrays = open_torch_file(torch_file, flag) if files.exists(torch_file) else open_safetensors(file, flag)
+      torch_file = files.join(folder, "pytorch_model.bin")
+      if files.exists(torch_file):
+        arrays = open_torch_file(torch_file, flag)
+      else:
+        arrays = open_safetensors(files.join(folder, SAFETENSORS_FILE), flag)
       weights = {key: array.read() for key, array in arrays.items()}
-    parts.append(Part(name, settings, weights))
-  limit = parts[0].settings.get("max_seq_length") or read_tokenizer_config(directory).get("model_max_length")
-  return SentenceVectors(tuple(parts[1:]), limit)
+    parts.append(Part(name, _read_settings(files.join(folder, "config.json")), weights))
+  limit = _read_settings(files.join(directory, SENTENCE_SETTINGS)).get("max_seq_length")
+  return SentenceVectors(tuple(parts), limit or read_tokenizer_config(directory).get("model_max_length"))
 
 
 def _read_settings(file: str) -> dict[str, Any]:
   """Returns the settings in a file; {} if there is none. Raises UserError for one that this project does not follow."""
   settings = files.read_json(file) if files.exists(file) else {}
-  for key, values in settings.items():
-    for value in values if isinstance(values, list) else [values]:
-      if value and (key not in _SETTINGS or (_SETTINGS[key] and value not in _SETTINGS[key])):
-        raise UserError(f"{file}: {key} is {format_value(value)}, {_REMEDY}")
+  for key, value in settings.items():
+    values = value if isinstance(value, list) else [value]
+    unknown = [value for value in values if value and value not in _VALUES.get(key, ())]
+    if unknown and key not in _FREE_SETTINGS:
+      raise UserError(f"{file}: {key} is {format_value(unknown[0])}, {_REMEDY}")
   return settings
 
 
-def write_sentence_vectors(
-  directory: str, config: ModelConfig, weights: Mapping[str, np.ndarray], pooling: str, vectors: SentenceVectors | None
-) -> None:
-  """Adds the files of sentence-transformers to a directory of transformers.
-
-  Args:
-    directory, config, weights: the directory, and its model's config and weights.
-    pooling: one of POOLINGS; or "" for `vectors` or, without them, the mean.
-    vectors: what makes the vectors so far, if the model is one of sentence-transformers.
-  """
+def write_sentence_vectors(directory: str, vectors: SentenceVectors) -> None:
+  """Adds the files of sentence-transformers that make vectors to a directory of transformers."""
   from safetensors.numpy import save
 
-  size = config.hidden_size
-  if pooling or vectors is None:
-    mode = "cls" if pooling == POOLED else MEAN
-    settings: dict[str, Any] = {"word_embedding_dimension": size, _POOLING_KEYS[mode]: True}
-    parts = [Part("Pooling", settings)]
-    if pooling == POOLED:  # the pooler is a Dense
-      kernel, bias = (weights[name] for name in POOLER)
-      settings = {"in_features": size, "out_features": size, "bias": True, "activation_function": _TANH}
-      parts.append(Part("Dense", settings, {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}))
-    limit = vectors.max_seq_length if vectors else None
-    vectors = SentenceVectors(tuple(parts), limit or config.max_position_embeddings)
   modules = []
   transformer = Part("Transformer", {"max_seq_length": vectors.max_seq_length})
   for index, part in enumerate([transformer, *vectors.parts]):
-    path, class_name = f"{index}_{part.name}" if index else "", f"sentence_transformers.models.{part.name}"
+    path, settings_file = (f"{index}_{part.name}", "config.json") if index else ("", SENTENCE_SETTINGS)
+    class_name = f"sentence_transformers.models.{part.name}"
     modules.append({"idx": index, "name": str(index), "path": path, "type": class_name})
-    files.makedirs(files.join(directory, path))
-    files.write_json(files.join(directory, path, "config.json" if index else SENTENCE_SETTINGS), part.settings)
+    folder = files.join(directory, path)
+    files.makedirs(folder)
+    files.write_json(files.join(folder, settings_file), part.settings)
     if part.weights:
-      files.write_atomically(files.join(directory, path, SAFETENSORS_FILE), save(part.weights))
+      files.write_atomically(files.join(folder, SAFETENSORS_FILE), save(part.weights))
   files.write_atomically(files.join(directory, SENTENCE_PARTS), json.dumps(modules, indent=2))

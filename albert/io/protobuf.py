@@ -126,3 +126,8 @@ def decode_fields(message: bytes) -> Iterator[Field]:
       raise IndexError("an incomplete field")
     yield Field(key >> 3, message[value_start:end], message[start:end])
     start = end
+
+
+def fields_by_number(message: bytes) -> dict[int, bytes]:
+  """Returns the last value of each field of a message."""
+  return {field.number: field.value for field in decode_fields(message)}

@@ -34,7 +34,6 @@ from albert.tokenization.vocabulary import (
   word_rules,
 )
 
-FILE_NAME = SETTINGS_FILE
 SENTENCE_SETTINGS = "sentence_bert_config.json"  # of a Transformer in sentence-transformers
 _RUN_CONFIG = "config.json"
 # Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
@@ -50,6 +49,7 @@ _NO_MAX_LENGTH = b"1000000000000000019884624838656"
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # The classes that take everything from tokenizer.json. `albert.convert` writes that of each kind of vocabulary.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_BYTE_LEVEL_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast")
 # Keys of tokenizer_config.json that change ids -> the values that give the ids of this project, for each kind of
 # vocabulary. A key that is missing or null has the first one. Most are arguments of transformers' AlbertTokenizer,
 # BertTokenizer and RobertaTokenizer.
@@ -67,10 +67,7 @@ _VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "never_split": ([],),
   },
   "byte_level_bpe": {
-    "tokenizer_class": (
-      *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
-      *_GENERIC_CLASSES,
-    ),
+    "tokenizer_class": (*_BYTE_LEVEL_CLASSES, *_GENERIC_CLASSES),
     "add_prefix_space": (False,),
   },
 }
@@ -178,7 +175,7 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
         tokens = files.read_json(token_file, remedy=_REMEDY)
         is_map = token_file.endswith(_TOKEN_FILES[0])
         _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
-    huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
+    huggingface_config, run_config = files.join(folder, SETTINGS_FILE), files.join(folder, _RUN_CONFIG)
     config = files.read_json(run_config, remedy=_REMEDY) if files.exists(run_config) else {}
     if "data" in config:  # Hugging Face's config.json has none
       values = config["data"]
@@ -196,7 +193,7 @@ def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any
 
 def read_tokenizer_config(directory: str) -> dict[str, Any]:
   """Returns the values of tokenizer_config.json in a directory; {} if there is none."""
-  path = files.join(directory, FILE_NAME)
+  path = files.join(directory, SETTINGS_FILE)
   data = _read(path).replace(_NO_MAX_LENGTH, b"null")
   return decode_object(path, data, _REMEDY) if files.exists(path) else {}
 

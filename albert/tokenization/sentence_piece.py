@@ -38,7 +38,7 @@ import numpy as np
 import sentencepiece
 
 from albert.errors import UserError
-from albert.io.protobuf import decode_fields, encode_bytes_field
+from albert.io.protobuf import decode_fields, encode_bytes_field, fields_by_number
 from albert.io.text import format_value
 from albert.tokenization import normalization
 from albert.tokenization.tokenizer_json import read_tokenizer
@@ -92,6 +92,8 @@ class SentencePieceVocabulary(Vocabulary):
   Attributes:
     processor: the model with rounded scores.
     exact_model: the same, serialized.
+    is_unigram: whether the model is a unigram model.
+    user_defined_symbols: pieces that are never cut, besides the special ones.
     words_are_independent: whether each word is encoded on its own. False if a piece contains a space between words, or
       the model was trained with --add_dummy_prefix=false or --remove_extra_whitespaces=false; then a text is never
       encoded in parts.
@@ -118,14 +120,15 @@ class SentencePieceVocabulary(Vocabulary):
     self.whole_tokens = "|".join(map(re.escape, sorted(whole_tokens, key=len, reverse=True)))
     try:
       original = _load_processor(model)
-      user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
+      self.user_defined_symbols, treats_words_alike = _trainer_options(self.file, model)
       if special_pieces := self._find_special_ids(original):
         model = _with_control_pieces(model, special_pieces)
-        user_defined_symbols = [symbol for symbol in user_defined_symbols if symbol not in special_pieces]
+        self.user_defined_symbols = [symbol for symbol in self.user_defined_symbols if symbol not in special_pieces]
       self.exact_model = with_exact_scores(model)
+      self.is_unigram = self.exact_model is not model
       self.processor = _load_processor(self.exact_model)
       # The model's normalization changes normal pieces in a text, but no user-defined symbols.
-      symbols = {symbol: f"{symbol} {symbol}x" for symbol in user_defined_symbols}
+      symbols = {symbol: f"{symbol} {symbol}x" for symbol in self.user_defined_symbols}
       protected = [s for s, text in symbols.items() if original.normalize(text) != self.processor.normalize(text)]
       if protected:
         self.exact_model = with_exact_scores(model, protected)
@@ -146,7 +149,7 @@ class SentencePieceVocabulary(Vocabulary):
     ends_of_pieces = [
       piece[1:] for piece, is_special in zip(self.pieces, self.is_special, strict=True) if not is_special
     ]
-    has_space_inside = any(WORD_START in text for text in [*user_defined_symbols, *ends_of_pieces])
+    has_space_inside = any(WORD_START in text for text in [*self.user_defined_symbols, *ends_of_pieces])
     self.words_are_independent = treats_words_alike and WORD_START in self.pieces and not has_space_inside
     self.comma_rule = CommaRule(self.processor, [] if is_json else self.pieces, self.is_special)
     if not self.comma_rule.ids_decide:  # a graph would need the text of each <unk>
@@ -331,7 +334,7 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
   Raises:
     UserError: words cannot be found in text that is encoded with these options.
   """
-  messages = [(field.number, _fields_by_number(field.value)) for field in decode_fields(model) if field.number <= 3]
+  messages = [(field.number, fields_by_number(field.value)) for field in decode_fields(model) if field.number <= 3]
   specs = dict(messages)
   trainer, normalizer = specs.get(_TRAINER_SPEC, {}), specs.get(3, {})
   hide_words = {
@@ -448,10 +451,10 @@ def with_exact_scores(model: bytes, protected: Collection[str] = ()) -> bytes:
   other_fields: list[bytes] = []
   for field in decode_fields(model):
     if field.number == _PIECES:
-      pieces.append(_fields_by_number(field.value))
+      pieces.append(fields_by_number(field.value))
       continue
     if field.number == _TRAINER_SPEC:
-      model_type = _fields_by_number(field.value).get(_MODEL_TYPE, _ENCODED_UNIGRAM_TYPE)
+      model_type = fields_by_number(field.value).get(_MODEL_TYPE, _ENCODED_UNIGRAM_TYPE)
       if model_type != _ENCODED_UNIGRAM_TYPE:
         return model
     other_fields.append(field.encoded)
@@ -468,10 +471,6 @@ def _with_control_pieces(model: bytes, pieces: Collection[str]) -> bytes:
     value = field.value + bytes([0x18, _CONTROL])
     changed.append(encode_bytes_field(_PIECES, value) if is_changed else field.encoded)
   return b"".join(changed)
-
-
-def _fields_by_number(message: bytes) -> dict[int, bytes]:
-  return {field.number: field.value for field in decode_fields(message)}
 
 
 def _with_exact_score(piece: Mapping[int, bytes], protected: Collection[str]) -> bytes:

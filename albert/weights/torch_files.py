@@ -106,11 +106,7 @@ def open_torch_file(path: str, flag: str) -> dict[str, Array]:
     for name, tensor in tensors.items():
       if not isinstance(name, str) or not isinstance(tensor, _Tensor):
         raise UserError(f"its entry {str(name)[:100]!r} is not a tensor")
-      steps = [(length - 1) * stride for length, stride in zip(tensor.shape, tensor.strides, strict=True)]
-      size = math.prod(tensor.shape)
-      last = tensor.offset + sum(steps) if size else 0
-      if min(tensor.offset, *tensor.shape, *tensor.strides) < 0 or max(size - 1, last) >= tensor.storage.size:
-        raise ValueError(name)
+      _check_view(tensor)
   except UserError as error:
     raise UserError(f"{flag}={path}: {error}: {remedy}") from error
   except Exception as error:  # a damaged pickle can raise any
@@ -131,6 +127,16 @@ def open_torch_file(path: str, flag: str) -> dict[str, Array]:
     name: Array(path, flag, name, tuple(tensor.shape), tensor.storage.dtype, functools.partial(read, name))
     for name, tensor in tensors.items()
   }
+
+
+def _check_view(tensor: _Tensor) -> None:
+  """Raises ValueError if a tensor is not a part of its storage, or has more values than that."""
+  if min(tensor.offset, *tensor.shape, *tensor.strides) < 0:
+    raise ValueError("a negative number")
+  size = math.prod(tensor.shape)
+  last = tensor.offset + sum((length - 1) * step for length, step in zip(tensor.shape, tensor.strides, strict=True))
+  if size and max(size - 1, last) >= tensor.storage.size:
+    raise ValueError("outside of the storage")
 
 
 def _read_pickle(file: BinaryIO) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_a_new_row_is_the_mean_of_the_rows_of_its_pieces(tmp_path: Path, spm_mod
   old = Tokenizer(spm_model)
   source = write_source(tmp_path, spm_model, vocab_size=old.vocab_size + padding)
   new = add(source, tmp_path, "<URL>\n\nzyxin\n Zyxin\nthe\n")
-  assert new.pieces == [*old.pieces, "▁<url>", "▁zyxin", "<url>", "zyxin"]
+  assert new.pieces == [*old.pieces, "▁<url>", "<url>", "▁zyxin", "zyxin"]
   texts = ["See <URL>.", "(<URL>,<url>) Zyxin unzyxined", "captain, the zyxin's"]
   pieces = [[new.pieces[i] for i in ids if i >= old.vocab_size] for ids in new.encode_batch(texts)]
   assert pieces == [["▁<url>"], ["<url>", "<url>", "▁zyxin", "zyxin"], ["▁zyxin"]]
@@ -78,10 +79,22 @@ def test_a_word_is_not_cut_even_where_a_longer_piece_would_be_better(tmp_path: P
   assert word in [new.pieces[i] for i in new.encode(longest)]
 
 
-def test_a_word_of_wordpiece(tmp_path: Path, spm_model: str) -> None:
+@pytest.mark.parametrize(
+  ("rules", "ids"),
+  [
+    ({}, [10, 10, 7, 5, 5, 1]),
+    ({"do_lower_case": False, "strip_accents": True}, [10, 10, 7, 5, 5, 1]),
+    ({"tokenize_chinese_chars": False, "strip_accents": False}, [10, 10, 7, 1, 1]),
+  ],
+)
+def test_a_word_of_wordpiece(tmp_path: Path, spm_model: str, rules: dict[str, bool], ids: list[int]) -> None:
   source = write_source(tmp_path, spm_model, write_vocabulary(tmp_path / "vocab.txt", WORDPIECES), vocab_size=10)
-  new = add(source, tmp_path, "ABBA\n")
-  assert new.encode("abba abbaa") == [10, 10, 7]
+  (Path(source) / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | rules))
+  new = add(source, tmp_path, "abba\n")
+  assert new.encode("abba abbaa ä a一") == ids
+  convert(str(tmp_path / "new"), str(tmp_path / "hub"), "huggingface")
+  again = Tokenizer.from_pretrained(tmp_path / "hub")
+  assert (again.sha256, again.encode("abba abbaa ä a一")) == (new.sha256, ids)
   before, after = read_model(source).weights, read_model(str(tmp_path / "new")).weights
   np.testing.assert_allclose(after[EMBEDDINGS][10], before[EMBEDDINGS][[9, 8, 7]].mean(axis=0), rtol=1e-6)
 

@@ -67,9 +67,8 @@ def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
   assert table.code == 0, table.stderr
   frame = pd.read_parquet(tmp_path / "v.parquet").set_index("id")
   expected = albert.encode(TEXTS, weights, pooling="pooled", max_length=6, batch_size=4)
-  np.testing.assert_allclose(
-    np.stack([frame.loc[f"k{i}", "embedding"] for i in range(len(TEXTS))]), expected, atol=2e-6
-  )
+  found = np.stack([frame.loc[f"k{i}", "embedding"] for i in range(len(TEXTS))])
+  np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +76,7 @@ def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
   [
     (["--output_file=v.txt"], "--output_file=v.txt: must end in .npy or .parquet"),
     (["--output_file=v.npy", "--queries=x.txt"], "--output_file=v.npy: must end in .jsonl"),
-    (
-      ["--queries=x.tsv", "--output_file=n.jsonl"],
-      "--queries=x.tsv: is a table: give --text_column, the column of its",
-    ),
+    (["--queries=x.tsv", "--output_file=n.jsonl"], "--queries=x.tsv: is a table: give --text_column"),
     (["--max_seq_length=49"], "--max_seq_length=49: the model has only 48 positions"),
     (["--input_file=absent.txt"], "--input_file=absent.txt: no such file"),
     (["--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),

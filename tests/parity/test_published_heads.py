@@ -27,6 +27,7 @@ from tests.parity.test_published_forms import has_known_difference, sentences
 torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 pytest.importorskip("tensorflow_text")  # the ops of the tokenizers
 
+MULTI_LABEL = "multi_label_classification"
 LABELS = {"good": 0, "bad, or so": 1, "other": 2}
 TAGS = {"B-PER": 0, "O": 1, "I-PER": 2}  # not in the order of our tags
 # The class -> its labels and problem_type, and our form.
@@ -35,10 +36,7 @@ HEADS: dict[str, tuple[dict[str, Any], str]] = {
   "ForPreTraining": ({}, "fill_mask"),
   "ForMaskedLM": ({}, "fill_mask"),
   "ForSequenceClassification": ({"label2id": LABELS}, "classifier"),
-  "ForSequenceClassification, labels": (
-    {"label2id": LABELS, "problem_type": "multi_label_classification"},
-    "multi_label",
-  ),
+  "ForSequenceClassification, labels": ({"label2id": LABELS, "problem_type": MULTI_LABEL}, "multi_label"),
   "ForSequenceClassification, number": ({"num_labels": 1}, "regression"),
   "ForSequenceClassification, no names": ({}, "classifier"),
   "ForTokenClassification": ({"label2id": TAGS}, "tagging"),
@@ -139,16 +137,10 @@ def test_the_commands_of_the_guide_take_a_model_of_other_scripts_there_and_back(
   hub = tmp_path / "downloads" / "albert_base"
   texts = [text for text in sentences(90, seed=4) if not has_known_difference(text)]
   hub.mkdir(parents=True)
-  special: dict[str, Any] = {
-    "pad_id": 3,
-    "unk_id": 0,
-    "bos_id": -1,
-    "eos_id": -1,
-    "pad_piece": "<pad>",
-    "character_coverage": 1.0,
-  }
-  symbols = {"control_symbols": ["[SEP]", "[CLS]"], "user_defined_symbols": ["[MASK]"], "hard_vocab_limit": False}
-  vocabulary = train_small_model(hub / "spiece.model", sentences(2000, seed=1), 1500, **special | symbols)
+  special: dict[str, Any] = {"pad_id": 3, "unk_id": 0, "bos_id": -1, "eos_id": -1, "pad_piece": "<pad>"}
+  special |= {"control_symbols": ["[SEP]", "[CLS]"], "user_defined_symbols": ["[MASK]"]}
+  settings = special | {"character_coverage": 1.0, "hard_vocab_limit": False}
+  vocabulary = train_small_model(hub / "spiece.model", sentences(2000, seed=1), 1500, **settings)
   (hub / "tokenizer_config.json").write_text('{"do_lower_case": true, "keep_accents": true, "remove_space": true}')
   make_model("ForPreTraining", Tokenizer.from_pretrained(hub).vocab_size).save_pretrained(hub)
   assert Tokenizer(vocabulary, True, keep_accents=True).special_ids.pad == 3

@@ -97,16 +97,11 @@ def write_vocabulary(path: Path, pieces: Sequence[str]) -> str:
 def tokenizer_values(pieces: Sequence[str], **settings: Any) -> dict[str, Any]:
   """Returns the content of a tokenizer.json, as transformers 5 writes it for a BertTokenizer."""
   normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True}
-  model = {
-    "type": "WordPiece",
-    "unk_token": "[UNK]",
-    "continuing_subword_prefix": "##",
-    "max_input_chars_per_word": 100,
-  }
+  model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
   return {
     "added_tokens": [{"id": pieces.index(piece), "content": piece, "special": True} for piece in SPECIAL_PIECES],
     "normalizer": normalizer | {"strip_accents": None} | settings,
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": {"type": "TemplateProcessing"},
-    "model": model | {"vocab": {piece: i for i, piece in enumerate(pieces)}},
+    "model": model | {"max_input_chars_per_word": 100, "vocab": {piece: i for i, piece in enumerate(pieces)}},
   }
