@@ -216,6 +216,7 @@ def fail_to_featurize(numbers: Sequence[int]) -> TokenizedExamples:
   raise AssertionError(f"{len(numbers)} examples made again")
 
 
+@pytest.mark.thorough
 def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   numbers = list(range(10_000))
   monkeypatch.setattr("albert.data.examples._MAX_SECONDS_OF_ONE_PROCESS", 0.0)  # starts processes for little work

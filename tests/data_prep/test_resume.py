@@ -391,6 +391,7 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
 
 
+@pytest.mark.thorough
 def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -301,7 +301,12 @@ JSON_FILES = {
     wrap=lambda data: b"[" + data + b"]",
     accepted_contents=("empty", "blank"),
   ),
-  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=True)),
+  "SQuAD": JsonFile(
+    "s.json",
+    SQUAD_FILE,
+    questions_reader(squad_files, version_2=False, with_answers=True),
+    accepted_contents=("list",),  # without questions, which is refused later
+  ),
   "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
   "RACE, JSON lines": JsonFile(
     "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_files, with_answers=True), wrap=json_line_without_blanks

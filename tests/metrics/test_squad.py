@@ -107,6 +107,7 @@ def exact_score_and_f1(texts: list[str], prediction: str) -> tuple[int, Fraction
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(question_strategy, min_size=1, max_size=9), st.floats(-9, 9), st.randoms(use_true_random=False))
+@pytest.mark.thorough
 def test_scores_equal_those_of_exact_fractions(
   questions: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
 
 
 @pytest.mark.usefixtures("eager_steps")
+@pytest.mark.thorough
 def test_several_runs_that_cannot_learn_are_reported_once(
   spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -433,6 +433,7 @@ def test_the_points_of_a_run_and_the_steps_of_a_call_change_no_bit(input_file, t
   assert checkpoint_steps(tmp_path) == [6]
 
 
+@pytest.mark.thorough
 def test_a_long_first_step_and_a_long_evaluation_show_that_they_go_on(
   input_file, tmp_path, monkeypatch, verbose, capsys
 ):

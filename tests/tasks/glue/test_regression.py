@@ -82,6 +82,7 @@ def test_weights_of_a_regression_give_its_numbers_in_every_form(
   assert numbers == pytest.approx(estimator.predict(texts), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_regression_goes_on_from_the_numbers_of_its_initial_weights(
   priced: tuple[Estimator, list[str]], tmp_path: Path
 ) -> None:
