@@ -228,8 +228,7 @@ class Estimator:
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
-    evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
-    evaluate = evaluate or (predict and self.task.predicts_in_batches)
+    evaluate = will_evaluate(self.config, train=train, evaluate=evaluate) or (predict and self.task.predicts_in_batches)
     check_batches(self.config.train, self.strategy, trains=train, evaluates=evaluate)
 
   def run(self) -> None:
@@ -333,6 +332,9 @@ class Estimator:
     if not self.has_logged_failure and (failure := find_failure(self.results_dir, metrics, self.task.best_loss)):
       self.has_logged_failure = True
       log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
+    elif "masked_lm_loss" in metrics and (loss := metrics["loss"]) > (guess := metrics["guessing_loss"]):
+      reason = f"the held-out loss is {loss:.4g}, worse than that of guessing, {guess:.4g}"
+      log(f"warning: {reason}: if the training loss is lower, the text is memorized: give more text, or fewer steps")
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

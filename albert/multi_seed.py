@@ -141,7 +141,8 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
     estimator.claim_output_dir()
     log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:
-    log(f"run with seed {config.train.seed} in {config.output_dir}")
+    fold = getattr(task.config, "fold", 0)
+    log(f"{f'fold {fold}: ' * bool(fold)}run with seed {config.train.seed} in {config.output_dir}")
     estimator.train_and_evaluate()
   if config.do_predict and (not is_finished or _missing_predictions(task, config)):
     estimator.write_predictions()

@@ -254,6 +254,8 @@ class Workspace:
 
 def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:
   """Returns the error for an output_dir whose run, such as "a finished run", has other settings than the requested."""
+  defaults = ReadingSettings().to_dict()  # "reading" is not recorded for text that is read directly
+  existing, requested = ({**defaults, **s, **s.get("reading", {}), "reading": None} for s in (existing, requested))
   differing = [name for name in sorted({*existing, *requested}) if existing.get(name) != requested.get(name)]
   differences = ", ".join(
     "other input files" if name == "input_files" else f"{name} {existing.get(name)}, not {requested.get(name)}"

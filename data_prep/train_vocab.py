@@ -40,7 +40,6 @@ FLAGS = flags.FLAGS
 _SENTENCES_ON_LINES = ReadingSettings()
 # The extensions of the files of vocabularies that are no SentencePiece models.
 _EXTENSIONS = {vocabulary.WORDPIECE: "txt", vocabulary.BYTE_LEVEL_BPE: "json"}
-_MAX_THREADS = 1024
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
 
@@ -116,7 +115,7 @@ def define_flags() -> None:
   flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
   # The default is not the number of cores, since the number of threads changes the scores' last bits.
   threads = "number of threads; another number may give a slightly different vocabulary"
-  define("int", "num_threads", 16, threads, allowed=Range(1, _MAX_THREADS))
+  define("int", "num_threads", 16, threads, allowed=Range(1, 1024))
 
 
 def _make_output_prefix() -> str:
@@ -147,6 +146,8 @@ def main() -> None:
     switches = {"do_lower_case": FLAGS.do_lower_case, "keep_accents": FLAGS.keep_accents}
     recorded_settings.known_settings(f"{prefix}.{extension}", **switches)
   with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
+    if files.exists(path := f"{prefix}.{extension}"):
+      log(f"warning: replacing {path}, which shards and models that were made with it need: another path keeps it")
     _train(paths, reading, prefix, lock)
 
 

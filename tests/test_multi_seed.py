@@ -201,6 +201,7 @@ def test_folds_are_runs_whose_predictions_cover_the_training_file(
       run_script("classifier", *argv, "--folds=3", f"--output_dir={runs}")
     messages = capsys.readouterr().err
     assert messages.count("is done") == 3 * start
+    assert ("fold 1: run with seed 5 in " in messages) != start
     assert "--num_runs" not in messages
   lines = (runs / "predictions_out_of_fold.tsv").read_text().splitlines()
   assert [line.split("\t")[:2] for line in lines[1:]] == [[str(n), "yes" if n % 3 else "no"] for n in range(18)]

@@ -100,7 +100,7 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
   sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [
-    ("flags", []),
+    ("flags", [format_flag(*flag) for flag in settings.flags.items() if flag[0] in ("model", "albert_config_file")]),
     (f"the run in {config.output_dir}", []),
     (f"the recipe {config.recipe}", []),
     ("the model, files and other settings", []),

@@ -149,6 +149,8 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
     if (stride := settings.flags.get("doc_stride", 0)) >= data_config.max_seq_length:
       notes.append(f"doc_stride {stride} is at least max_seq_length: successive windows do not overlap")
+    if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
+      notes.append("doc_stride and max_windows change nothing without long_texts=windows")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
     config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
   notes += _compare_recipe_with_weights(settings, weights)

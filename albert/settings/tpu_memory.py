@@ -133,10 +133,9 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   if dash and not re.fullmatch(r"[1-9]\d{0,5}", size):
     raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {kind}-32")
   units = int(size) if dash else 8 if chip in table.chips else 1
-  if units % memory.units_per_core:
-    raise UserError(
-      f"--chip={name}: the size of a {kind} counts {memory.units_per_core} for each core: give an even one"
-    )
+  # Hosts have 8 cores or, of v5e and v6e, 1, 4 or 8 chips.
+  if chip in table.chips and units % 8 and (units not in (1, 4) or chip not in ("v5e", "v6e")):
+    raise UserError(f"--chip={name}: no TPU has this size: give a multiple of 8 (v5litepod and v6e: also 1 or 4)")
   return Slice(f"{kind}-{units}", chip, units // memory.units_per_core, memory.limit)
 
 

@@ -24,6 +24,7 @@ from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
+from data_prep.readers.records import ReadingSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job, output_of_small_units
 
@@ -236,6 +237,8 @@ def test_other_settings_and_input_files_are_refused(
   other_settings = PreparationSettings(max_seq_length=32, dupe_factor=4)
   with pytest.raises(UserError, match=rf"holds {kind_of_run} with other settings \(dupe_factor 3, not 4\): choose"):
     prepare(make_job(small_files, spm_model, tmp_path, settings=other_settings))
+  with pytest.raises(UserError, match=r"with other settings \(document blank_line, not file\): choose"):
+    prepare(make_job(small_files, spm_model, tmp_path, reading=ReadingSettings(document="file")))
   with pytest.raises(UserError, match="other input files"):
     prepare(make_job(small_files[:-1], spm_model, tmp_path))
   if is_finished:

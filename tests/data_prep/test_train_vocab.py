@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import sentencepiece
@@ -64,6 +65,18 @@ def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Pat
   for name in ("spiece.model", "spiece.vocab"):
     assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
   assert_vocabulary_of_300_pieces(folder)
+
+
+def test_a_vocabulary_that_is_replaced_is_named(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  values = {"input_file": "", "output_dir": str(tmp_path), "output_prefix": None, "type": "unigram"}
+  monkeypatch.setattr(train_vocab, "FLAGS", mock.Mock(**values, byte_fallback=False))
+  for name in ("formats", "_train"):
+    monkeypatch.setattr(train_vocab, name, mock.Mock())
+  (tmp_path / "spiece.model").touch()
+  train_vocab.main()
+  assert f"warning: replacing {tmp_path}/spiece.model, which shards" in capsys.readouterr().err
 
 
 def test_a_cased_vocabulary_without_symbols_is_written_to_a_prefix(tmp_path: Path, corpus_file: str) -> None:

@@ -96,7 +96,7 @@ def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, caps
   # Two of three shards, in which each text stands four times: 100 examples are 25 of one pass.
   shards = write_shards(tmp_path, [60, 40, 7])
   write_manifest(tmp_path, shards, [60, 40, 7], settings={"dupe_factor": 4})
-  flags = {"chip": "v3-1", "input_file": ",".join(shards[:2]), "model": "albert_tiny", "train_batch_size": 4}
+  flags = {"chip": "v5e-1", "input_file": ",".join(shards[:2]), "model": "albert_tiny", "train_batch_size": 4}
   lines = plan_lines(capsys, **flags, num_train_steps=steps)
   assert lines["passes"] == f"the run sees the text of its 100 examples {passes} times"
   assert lines.get("warning") == warning

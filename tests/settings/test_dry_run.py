@@ -75,7 +75,7 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   out = capsys.readouterr().out
   assert "train: 3 epochs of 2 rows, 1 step, with 32 examples per step, adamw, from random weights" in out
   values = {line.split(": ")[0]: line.split()[1:] for line in out.replace("\n  ", " ").splitlines()}
-  assert {"--do_train", "--train_file=a.csv", "--learning_rate=0.5"} <= set(values["from flags"])
+  assert {"--do_train", "--train_file=a.csv", "--learning_rate=0.5", "--model=albert_tiny"} <= set(values["from flags"])
   assert {"--warmup_proportion=0.1", "--train_batch_size=32"} <= set(values["from the recipe glue_custom"])
   derived = values["from the model, files and other settings"]
   assert {"--recipe=glue_custom", "--hidden_size=256", "--cache_dir=new/features"} <= set(derived)

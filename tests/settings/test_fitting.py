@@ -198,6 +198,13 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
     resolve_length(max_position_embeddings=64, max_query_length=64)
 
 
+@pytest.mark.parametrize("long_texts", ["truncate", "windows"])
+def test_the_settings_of_windows_without_windows_are_pointed_out(long_texts: str, spm_model: str) -> None:
+  flags = {"output_dir": "new", "task_name": "custom", "spm_model_file": spm_model, "from_scratch": True}
+  notes = resolve_settings("classifier", {**flags, "long_texts": long_texts, "doc_stride": 32}).notes
+  assert any("change nothing without long_texts=windows" in line for line in notes) == (long_texts == "truncate")
+
+
 @pytest.mark.parametrize(
   ("dropout", "recipe", "advice"),
   [

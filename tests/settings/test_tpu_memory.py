@@ -152,7 +152,8 @@ def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known()
     ("v100-", r"--chip=v100-: the size must be a number"),
     ("v3-", r"--chip=v3-: the size must be a number"),
     ("v3-0", r"--chip=v3-0: the size must be a number"),
-    ("v4-9", r"--chip=v4-9: the size of a v4 counts 2 for each core: give an even one"),
+    ("v3-9", r"--chip=v3-9: no TPU has this size: give a multiple of 8 \(v5litepod and v6e: also 1 or 4\)$"),
+    ("v4-4", r"--chip=v4-4: no TPU has this size"),
   ],
 )
 def test_a_wrong_chip_is_one_line(name, message):

@@ -13,6 +13,7 @@ import pytest
 
 import albert
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.estimator import Estimator
 from albert.multi_seed import run_seeds
 from albert.tasks.base import Task
 from albert.tasks.pretraining.model import PretrainingTask
@@ -210,3 +211,14 @@ def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing
     return  # SQuAD and pretraining have one development set
   several_splits = {f"matched_{name}": value for name, value in metrics.items()}
   assert bool(find_failure(str(tmp_path), several_splits, "matched_loss")) == has_failed
+
+
+@pytest.mark.parametrize(("loss", "is_memorized"), [(7.065, True), (6.4, False)])
+def test_pretraining_that_has_memorized_its_text_is_reported(
+  loss: float, is_memorized: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  task = types.SimpleNamespace(best_loss="loss")
+  run: Any = types.SimpleNamespace(has_logged_failure=False, results_dir=str(tmp_path), task=task)
+  Estimator._log_failure(run, {"loss": loss, "guessing_loss": 6.568, "masked_lm_loss": 6.0})
+  line = "warning: the held-out loss is 7.065, worse than that of guessing, 6.568: if the training loss is lower, "
+  assert (line in capsys.readouterr().err) == is_memorized

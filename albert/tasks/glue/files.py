@@ -132,6 +132,8 @@ class TextData(FinetuningData):
       raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
     table = self._read_table(TRAIN)
     labels = find_labels(table, self.formats[TRAIN].label, self.spec.label_separator)
+    if self.spec.label_separator and labels == ["0", "1"]:
+      log(f"warning: {table.name}: only 0 and 1 in the label column become two labels: leave --multi_label out")
     self._set_spec(dataclasses.replace(config, labels=format_labels(labels)))
     self._add_rows(TRAIN, table)
 
