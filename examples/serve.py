@@ -5,11 +5,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
-from google.protobuf.json_format import MessageToDict
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
 try:
   from fastapi import FastAPI, Request, Response
   from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
@@ -18,16 +13,24 @@ try:
   from uvicorn import run
 except ImportError as error:
   raise SystemExit(f"error: {error}: pip install 'fastapi>=0.115' 'prometheus-client>=0.20' 'uvicorn>=0.30'") from error
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--model", type=Path, required=True, help="the directory of a model's versions, or of one version")
-others = {"host": "127.0.0.1", "port": 8501, "max_batch": 32, "max_wait_ms": 2, "max_queue": 256, "max_bytes": 4 << 20}
-for flag, default in others.items():  # docs/serving.md explains them
-  parser.add_argument(f"--{flag}", type=type(default), default=default)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument("--model", type=Path, required=True, default=argparse.SUPPRESS, help="directory of a model")
+parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of the machine")
+parser.add_argument("--port", type=int, default=8501, help="port to listen on")
+parser.add_argument("--max_batch", type=int, default=32, help="maximum number of instances in one call of the model")
+parser.add_argument("--max_wait_ms", type=int, default=2, help="milliseconds in which instances are collected")
+parser.add_argument("--max_queue", type=int, default=256, help="maximum number of instances that wait for the model")
+parser.add_argument("--max_bytes", type=int, default=4 << 20, help="maximum size of the body of a request")
 flags = parser.parse_args()
 versions = [path for path in (flags.model.resolve(), *flags.model.resolve().glob("*")) if path.name.isdigit()]
 version = max(versions, key=lambda folder: int(folder.name), default=None) or parser.error(
   f"no model in {flags.model}: give a directory that albert.export wrote, such as models/NAME"
 )
+import tensorflow as tf  # noqa: E402  (takes seconds, so the flags are checked first)
+import tensorflow_text  # noqa: E402,F401  (registers the tokenizer's operations)
+from google.protobuf.json_format import MessageToDict  # noqa: E402
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # noqa: E402
+
 model = tf.saved_model.load(str(version))
 app, model_is_free, path = FastAPI(openapi_url=None), asyncio.Lock(), f"/v1/models/{version.parent.name}"
 waiting, request_types = {name: [] for name in model.signatures}, {}  # waiting: instances, futures of their predictions

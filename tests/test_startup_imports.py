@@ -79,7 +79,8 @@ REFUSED_COMMANDS = [
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--train_file=train.csv", "--do_eval"], "--train_file=train.csv: a table: give JSON lines"),
-  ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither"),
+  ([*RACE, "--nodo_train", "--do_predict"], "--output_dir={new}: holds no run: train first, or give --init_check"),
+  ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither middle/*.txt"),
   ([*EXPORT, "--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
   ([*EXPORT, "--checkpoint={weights}"], "--checkpoint={weights}: has no albert_config.json or config.json beside it"),
   ([*EXPORT, "--checkpoint={weights}", "--task=absent"], "--task=absent: must be one of"),
@@ -92,7 +93,7 @@ REFUSED_COMMANDS = [
   ),
   ([*CONVERT, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
   (["-m", "albert.embed", "--checkpoint=absent", "--input_file=x", "--output_file=x.npy"], "--checkpoint=absent: no"),
-  (["-m", "albert.predict", "--model=absent"], "--model=absent: neither a SavedModel nor"),
+  (["-m", "albert.predict", "--model=absent"], "--model=absent: no such directory: give an export"),
   (["-m", "albert.predict", "--model=absent", "--input_file=x"], "--input_file=x: no such file"),
   ([*PREPARE, "--input_file=absent", "--spm_model_file={spm}"], "--input_file: 'absent' matches no file"),
 ]

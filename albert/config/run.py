@@ -232,10 +232,11 @@ class TrainConfig(Config):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.train_batch_size % self.gradient_accumulation_steps:
+    parts = self.gradient_accumulation_steps
+    if self.train_batch_size % parts:
       raise UserError(
-        f"train_batch_size must be a multiple of gradient_accumulation_steps "
-        f"({self.gradient_accumulation_steps}), got {self.train_batch_size}"
+        f"--train_batch_size={self.train_batch_size} is no multiple of --gradient_accumulation_steps={parts}: give "
+        f"--train_batch_size={math.ceil(self.train_batch_size / parts) * parts}"
       )
     if self.early_stopping_patience and not self.eval_every_steps:
       raise UserError(

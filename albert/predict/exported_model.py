@@ -219,5 +219,6 @@ def newest_version(path: str) -> str:
     remedy = files.hub_remedy(path) or "give an export, the output_dir of a run, or a directory from Hugging Face"
     if models:
       remedy = f"give one of its models, such as --model={models[0]}"
-    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one: {remedy}")
+    problem = "neither a SavedModel nor a directory of versions of one" if files.exists(path) else "no such directory"
+    raise UserError(f"--model={path}: {problem}: {remedy}")
   return files.join(path, str(max(versions)))

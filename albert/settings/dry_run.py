@@ -50,8 +50,6 @@ def print_plan(resolved: ResolvedSettings) -> None:
       raise UserError(f"--{given[0]} is for pretraining: leave it out, or use run_pretraining.py")
   if config.has_action or not cores:
     data = resolved.read_inputs()
-    if not (config.do_train or config.init_checkpoint or resolved.settings.existing_run):
-      raise UserError(f"--output_dir={config.output_dir}: holds no run: train first, or give --init_checkpoint")
   for line in (*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)):
     print(line)
   if cores and isinstance(data_config, PretrainingConfig):

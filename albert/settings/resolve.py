@@ -65,6 +65,8 @@ class ResolvedSettings:
     config, data_config = self.config, self.data_config
     check_actions(config, "folds" if getattr(data_config, "folds", 0) else "num_runs")
     check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
+    if not (config.do_train or config.init_checkpoint or self.settings.existing_run):
+      raise UserError(f"--output_dir={config.output_dir}: holds no run: train first, or give --init_checkpoint")
     values = [getattr(data_config, name) for name in option_fields(type(data_config))]
     data = None
     if not any(isinstance(value, str) and files.is_remote(value) for value in values):
@@ -115,6 +117,8 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   settings = Settings(task_name, given)
   config = settings.run_config()
   weights = None
+  if config.resume_from and settings.flags.get("fresh_head"):
+    raise UserError(f"--fresh_head and --resume_from={config.resume_from} are both given: give one")
   if settings.existing_run is None and (start := config.init_checkpoint or config.resume_from):
     weights = find_weights(start, flag=RESUME_FLAG if config.resume_from else FLAG)
   model_config = settings.model_config(weights.config_file if weights else None)

@@ -250,10 +250,11 @@ class Settings:
       if name in ("init_checkpoint", "resume_from"):
         value, recorded_value = files.absolute(value), files.absolute(recorded_value)
       choices = option_fields(config_class)[name].metadata["choices"]
+      # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
+      is_final = section != "data" or isinstance(value, float) or (choices and "auto" not in choices)
       if value == recorded_value:
         del flags[name]  # the run has this value already
-      # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
-      elif (section != "data" or (choices and "auto" not in choices)) and _must_equal_run(config_class, name):
+      elif is_final and _must_equal_run(config_class, name):
         if name == "init_checkpoint" and self._does_training:
           continue  # the Estimator compares the content of the weights instead of their path
         # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.

@@ -14,6 +14,7 @@ from albert.config.base import from_dict
 from albert.config.model import named_model
 from albert.config.run import TrainConfig
 from albert.errors import UserError
+from albert.settings.resolve import resolve_settings
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import make_spec
@@ -177,6 +178,13 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
 
   with pytest.raises(UserError, match=message + ".*" + remedy):
     resolve()
+
+
+def test_a_share_of_the_data_contradicts_the_run_before_the_files_of_the_run_are_used(tmp_path: Path) -> None:
+  run = write_run(tmp_path / "run", "classifier", data={"eval_share": 0.0, "eval_file": "/data/dev.csv"})
+  settings = Settings("classifier", {"output_dir": str(run), "do_train": True, "eval_share": 0.1})
+  with pytest.raises(UserError, match=rf"--eval_share=0.1: the run in {run} has eval_share = 0.0 "):
+    settings.data_config()
 
 
 def test_flags_that_contradict_a_run_from_random_weights_are_errors(tmp_path: Path) -> None:
@@ -373,6 +381,12 @@ def test_another_masking_than_the_recipes_drops_the_recipes_masking_settings(tmp
 def test_two_alternative_flags_on_one_command_line_are_an_error(flags: dict[str, Any], message: str) -> None:
   with pytest.raises(UserError, match=message + ": give one"):
     Settings("race", flags)
+
+
+def test_a_new_head_for_a_resumed_run_is_refused(tmp_path: Path) -> None:
+  flags = {"output_dir": str(tmp_path), "do_train": True, "fresh_head": True, "resume_from": "x"}
+  with pytest.raises(UserError, match="--fresh_head and --resume_from=x are both given: give one"):
+    resolve_settings("squad", flags)
 
 
 def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path: Path) -> None:
