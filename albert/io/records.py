@@ -24,7 +24,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.protobuf import decode_fields, decode_varints, encode_varint, encode_varints
+from albert.io.protobuf import decode_fields, decode_varints, encode_varint, encode_varints, fields_by_number
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
 _FOOTER = struct.Struct("<I")  # checksum of the record
@@ -51,7 +51,7 @@ def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
   """
   try:
     entries = [entry for field in decode_fields(record) for entry in decode_fields(field.value)]
-    parts = [{field.number: field.value for field in decode_fields(entry.value)} for entry in entries]
+    parts = [fields_by_number(entry.value) for entry in entries]
     return {part[1].decode("utf-8"): _decode_feature(part[2]) for part in parts}
   except (IndexError, KeyError, ValueError) as error:
     problem = f"{source or 'a record'}: its {len(record)} bytes are not a tf.train.Example"
