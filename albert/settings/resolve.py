@@ -63,7 +63,7 @@ class ResolvedSettings:
         written to.
     """
     config, data_config = self.config, self.data_config
-    check_actions(config, "folds" if getattr(data_config, "folds", 0) else "num_runs")
+    check_actions(config, self.settings.runs_flag)
     check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
     if not (config.do_train or config.init_checkpoint or self.settings.existing_run):
       raise UserError(f"--output_dir={config.output_dir}: holds no run: train first, or give --init_checkpoint")

@@ -128,6 +128,7 @@ class Settings:
   Attributes:
     flags: name -> value of the flags on the command line, without those that are left out.
     task_entry: the task's entry in the registry.
+    runs_flag: the flag that gives the number of runs: folds if each fold is a run, else num_runs.
     existing_run: the run that output_dir already holds; None if there is none.
     recipe: the recipe of the command or of that run.
 
@@ -143,11 +144,11 @@ class Settings:
     self.flags = dict(flags)
     self._does_training = bool(flags.get("do_train"))
     self._check_alternatives()
-    runs_flag = "folds" if flags.get("folds") and not flags.get("fold") else "num_runs"
-    if runs_flag == "folds" and "num_runs" in flags:
+    self.runs_flag = "folds" if flags.get("folds") and not flags.get("fold") else "num_runs"
+    if self.runs_flag == "folds" and "num_runs" in flags:
       raise UserError(f"--folds={flags['folds']} and --num_runs={flags['num_runs']} are both given: give one")
-    self._num_runs: int = flags.get(runs_flag, 1)
-    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self._num_runs, runs_flag)
+    self._num_runs: int = flags.get(self.runs_flag, 1)
+    self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self._num_runs, self.runs_flag)
     if self.existing_run is None:
       self._refuse_directory_of_several_runs()
     elif self.existing_run.values.get("task", task_name) != task_name:
