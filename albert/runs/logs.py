@@ -29,7 +29,8 @@ Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MetricsCallback = Callable[[int, dict[str, float]], object]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
-# The keys of texts: what the watch has found (see albert.runs.watch), and the progress for a person.
+# The keys of two texts in lines of metrics.jsonl: an event that the watch has found (see albert.runs.watch), and a
+# sentence about the progress of the run.
 EVENT_KEY, STATUS_KEY = "event", "status"
 # The ends of the names of metrics that are the results of guessing -> what a picture calls them.
 _GUESSES = {
@@ -71,14 +72,19 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
   return parsed_lines
 
 
+def kind_of(event: str) -> str:
+  """Returns the first word of an event: PLATEAU, COLLAPSE or SPIKE of albert.runs.watch."""
+  return event.partition(":")[0]
+
+
 def find_marks(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-  """Finds what pictures mark: the ends of the stages of a run, and the events that the watch has found.
+  """Finds the steps that pictures mark: the ends of the stages of a run, and the events that the watch has found.
 
   Args:
     lines: the lines of metrics.jsonl, in the order of the steps.
-  Returns: (step, label) of the last step of each stage but the last one, and of each event.
+  Returns: step and label of each event, and of the last step of each stage except the last stage.
   """
-  events = [(line["step"], str(line[EVENT_KEY]).partition(":")[0]) for line in lines if EVENT_KEY in line]
+  events = [(line["step"], kind_of(str(line[EVENT_KEY]))) for line in lines if EVENT_KEY in line]
   return events + [
     (line["step"], f"end of stage {line[STAGE_KEY]}")
     for line, next_line in itertools.pairwise(lines)

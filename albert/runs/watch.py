@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from albert.runs.logs import STAGE_KEY
+
 # The metrics that are watched, in the order of Means.
 WATCHED_METRICS = ("masked_lm_loss", "masked_lm_accuracy")
 # The kinds of events.
@@ -54,21 +56,16 @@ class WatchSettings(NamedTuple):
   stops: bool = False
 
 
-def kind_of(event: str) -> str:
-  """Returns PLATEAU, COLLAPSE or SPIKE, the first word of an event."""
-  return event.partition(":")[0]
-
-
 class Watch:
   """Finds events in the lines of metrics.jsonl, which it gets one after another.
 
   - Plateau: well after the warm-up, neither the loss nor the accuracy has been better than guessing.
   - Collapse: after the run had learned, the median of the loss is nearer to guessing than to the best one, or that of
     the accuracy is back at guessing.
-  - Spike: the same for less time than a median shows; the loss has recovered.
+  - Spike: the same, but too short to change the median. It is found when the loss has recovered.
 
-  Each stage of a run is watched for itself, from its first line on, since its depth and its sequences differ. A plateau
-  is found once in a stage, and a collapse once until the loss has recovered.
+  Each stage of a run is watched separately, since its depth and its sequences differ. A plateau is found once in a
+  stage, and a collapse once until the loss has recovered.
 
   Args:
     guess: the loss and the accuracy of guessing.
@@ -103,8 +100,8 @@ class Watch:
   def add(self, line: Mapping[str, Any]) -> str:
     """Adds the next line of metrics.jsonl. Returns the event that it shows, as "KIND: numbers"; "" for none."""
     step, values = line["step"], [line[name] for name in WATCHED_METRICS if line.get(name) is not None]
-    if line.get("stage") != self._stage:
-      self._begin_stage(line.get("stage"), step)
+    if line.get(STAGE_KEY) != self._stage:
+      self._begin_stage(line.get(STAGE_KEY), step)
       return ""
     if len(values) < len(WATCHED_METRICS) or not all(map(math.isfinite, values)):  # float16 skipped all steps
       return ""

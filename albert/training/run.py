@@ -44,9 +44,10 @@ from albert.runs.logs import (
   format_evaluation,
   format_metrics,
   guessed_metric,
+  kind_of,
   read_metrics,
 )
-from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch, kind_of
+from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -57,7 +58,7 @@ from albert.weights import initial_weights
 from albert.weights.checkpoints import Checkpoint, CheckpointManager
 from albert.weights.files import RESUME_FLAG, open_weights
 
-# The progress is logged for a person at every multiple of these steps, and after as many seconds.
+# A sentence about the progress is logged at every multiple of this number of steps, and after this number of seconds.
 _STEPS_BETWEEN_STATUS, _SECONDS_BETWEEN_STATUS = 1000, 3600
 
 
@@ -572,7 +573,7 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
-# A warning names steps where more epochs than these would be needed, and so for unknown data.
+# Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
 _MAX_ADVISED_EPOCHS = 100
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from albert.runs.watch import COLLAPSE, PLATEAU, SPIKE, Means, Watch, kind_of
+from albert.runs.logs import kind_of
+from albert.runs.watch import COLLAPSE, PLATEAU, SPIKE, Means, Watch
 
 GUESS = Means(6.9, 0.06)
 # The standard deviation of the loss of one step: 64 masked tokens of a batch, each with one of 2.4.
