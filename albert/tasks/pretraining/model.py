@@ -14,7 +14,7 @@ import tf_keras as keras
 from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
 
 from albert.config.model import ModelConfig
-from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, RunConfig
+from albert.config.run import OptimizerConfig, RunConfig
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
@@ -25,7 +25,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.metrics.classification import GUESSING_LOSS
 from albert.models.heads import PretrainingModel
-from albert.runs.watch import Means, WatchSettings
+from albert.runs.watch import WATCHED_METRICS, Means, WatchSettings
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import write_table
 from albert.tasks.pretraining.files import PretrainingData
@@ -33,14 +33,12 @@ from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.results import NUM_CANDIDATES, fill_line, guessing_metrics
 from albert.tasks.splits import TEST
 
-MASKED_LM_LOSS = "masked_lm_loss"
-MASKED_LM_ACCURACY = "masked_lm_accuracy"
+MASKED_LM_LOSS, MASKED_LM_ACCURACY = WATCHED_METRICS
 _MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflows
 # The settings that may differ between stages. config.json records them for each stage.
 _SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
 # Number of training records that show the frequencies of tokens: 40,000 masked ones in sequences of 128 tokens.
 _NUM_GUESSED_RECORDS = 2000
-_BASELINE_ACCURACY = "masked_lm_baseline_accuracy"
 # Networks of this depth learned with this rate at small batches, and not with twice that
 # (benchmarks/results/pretraining_trials_2026-11-23.md).
 _DEEP, _RATE_OF_DEEP = 6, 1e-3
@@ -229,28 +227,30 @@ class PretrainingTask(Task):
 
   def watch_settings(self, config: RunConfig) -> WatchSettings:
     """Returns the masked LM loss of guessing, and what may keep this run from learning."""
-    share = self._training_guess.get(f"{self.sentence_metric}_baseline_accuracy", 1.0)
+    metrics = self._training_guess
+    share = metrics.get(f"{self.sentence_metric}_baseline_accuracy", 1.0)
     sentence_loss = -sum(p * math.log(p) for p in (share, 1 - share) if p)
-    guess = Means(self._training_guess[GUESSING_LOSS] - sentence_loss, self._training_guess[_BASELINE_ACCURACY])
-    return WatchSettings(guess, self._hazards(config), self.data.config.on_collapse == "stop")
+    guess = Means(metrics[GUESSING_LOSS] - sentence_loss, metrics["masked_lm_baseline_accuracy"])
+    hazards = [] if config.init_checkpoint else self._hazards(config)
+    return WatchSettings(guess, hazards, self.data.config.on_collapse == "stop")
 
   def _hazards(self, config: RunConfig) -> list[str]:
+    """Returns what may keep random weights from learning, with the remedies."""
     model, optimizer, batch = self.model_config, config.optimizer, config.train.train_batch_size
-    rate = optimizer.peak_learning_rate(batch)
-    rule = OptimizerConfig.learning_rate * math.sqrt(batch / REFERENCE_BATCH_SIZE)
-    initializer_range = _INITIALIZER_RANGE * math.sqrt(_WIDTH_OF_INITIALIZER / model.hidden_size)
-    depth, unknown = model.num_hidden_layers, self.data.unknown_share or 0
-    lower_rate = f"--learning_rate={optimizer.learning_rate / rate * max(rule, _RATE_OF_DEEP / 2):.3g}"
-    hazards = {
-      f"a learning rate of {rate:.3g}, high for {depth} layers and batches of {batch} ({lower_rate})": depth >= _DEEP
-      and rate > max(rule, _RATE_OF_DEEP),
-      f"initial weights of {model.initializer_range:g}, small for a width of {model.hidden_size} "
-      f"(--initializer_range={initializer_range:.2g})": 2 * model.initializer_range < initializer_range,
-      f"{unknown:.0%} of the tokens are <unk> (train a vocabulary on this text)": unknown > _MANY_UNKNOWN,
-      "a single shard, which may have the order of the text (write several with data_prep)": not self.data.has_manifest
-      and len(self.data.training_shards) == 1,
-    }
-    return [] if config.init_checkpoint else [hazard for hazard, applies in hazards.items() if applies]
+    depth, rate, hazards = model.num_hidden_layers, optimizer.peak_learning_rate(batch), []
+    paper_rate = OptimizerConfig(scale_learning_rate=True).peak_learning_rate(batch)
+    if depth >= _DEEP and rate > max(paper_rate, _RATE_OF_DEEP):
+      flag = f"--learning_rate={optimizer.learning_rate / rate * max(paper_rate, _RATE_OF_DEEP / 2):.3g}"
+      hazards.append(f"a learning rate of {rate:.3g}, high for {depth} layers and batches of {batch} ({flag})")
+    usual_range = _INITIALIZER_RANGE * math.sqrt(_WIDTH_OF_INITIALIZER / model.hidden_size)
+    if 2 * model.initializer_range < usual_range:
+      small = f"initial weights of {model.initializer_range:g}, small for a width of {model.hidden_size}"
+      hazards.append(f"{small} (--initializer_range={usual_range:.2g})")
+    if (unknown := self.data.unknown_share or 0) > _MANY_UNKNOWN:
+      hazards.append(f"{unknown:.0%} of the tokens are <unk> (train a vocabulary on this text)")
+    if not self.data.has_manifest and len(self.data.training_shards) == 1:
+      hazards.append("a single shard, which may have the order of the text (write several with data_prep)")
+    return hazards
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
