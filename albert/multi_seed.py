@@ -36,7 +36,7 @@ _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def run_seeds(task: Task, config: RunConfig) -> None:
-  """Trains, evaluates and predicts, as the config says, with each of num_runs seeds. With --folds, each has its fold.
+  """Trains, evaluates and predicts, as the config says, with each of num_runs seeds. With --folds, each run has a fold.
 
   Each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all runs, their median,
   mean and spread, and the name of the best run. Then the checkpoints of all runs except the best are deleted. A run
@@ -141,8 +141,8 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
     estimator.claim_output_dir()
     log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:
-    fold = getattr(task.config, "fold", 0)
-    log(f"{f'fold {fold}: ' * bool(fold)}run with seed {config.train.seed} in {config.output_dir}")
+    of_fold = f"fold {fold}: " if (fold := getattr(task.config, "fold", 0)) else ""
+    log(f"{of_fold}run with seed {config.train.seed} in {config.output_dir}")
     estimator.train_and_evaluate()
   if config.do_predict and (not is_finished or _missing_predictions(task, config)):
     estimator.write_predictions()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -125,24 +124,24 @@ def is_heldout(document: TextDocument, eval_share: float, seed: int) -> bool:
 
 
 def _draw(document: TextDocument, seed: int) -> int:
-  """Returns the hash of a document's text and the seed, below 2**64; 2**64 for a part of a document."""
+  """Returns a hash of a document's text and the seed, which is below 2**64; for a part of a document, 2**64."""
   text = "\n".join(document.sentences).encode()
   digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode()).digest()
   return 2**64 if document.is_part else int.from_bytes(digest, "big")
 
 
 def share_that_holds_out(paths: list[str], eval_share: float, seed: int) -> float:
-  """Returns `eval_share`; or if it holds out no document of a text, the least share that holds out one.
+  """Returns `eval_share`. If this holds out no document of a text, returns the smallest share that holds out one.
 
-  Reads the text until it finds a held-out document. A text of a single document cannot be divided.
+  It reads the text until it finds a held-out document. A text of a single document cannot be divided.
   """
   ranges = (text_range for unit in plan_units(paths, with_donors=False) for text_range in unit.ranges)
-  draws: set[int] = set()
-  for document in itertools.chain.from_iterable(parse_documents(read_range(text_range)) for text_range in ranges):
+  smallest: list[int] = []  # the two smallest hashes; copies of a document have one
+  for document in (document for text_range in ranges for document in parse_documents(read_range(text_range))):
     if is_heldout(document, eval_share, seed):
       return eval_share
-    draws = {*sorted({*draws, _draw(document, seed)})[:2]}
-  return math.nextafter(min(draws) / 2**64, 1) if len(draws) == 2 else eval_share
+    smallest = sorted({*smallest, _draw(document, seed)})[:2]
+  return math.nextafter(smallest[0] / 2**64, 1) if len(smallest) == 2 else eval_share
 
 
 # ---- tokens --------------------------------------------------------------------------------------------
