@@ -97,10 +97,8 @@ def test_several_runs_that_cannot_learn_are_reported_once(
   assert {"loss", "accuracy"} <= {line.partition(": median")[0] for line in printed.out.splitlines()}
   assert "majority_accuracy" not in printed.out  # the same in all runs
   (line,) = warnings_of(printed.err)
-  assert (
-    "give, in a new --output_dir, --num_train_steps=200 (it had 12 steps; at least 200 are usual for 64 examples)"
-    in line
-  )
+  steps = "--num_train_steps=200 (it had 12 steps; at least 200 are usual for 64 examples)"
+  assert f"give, in a new --output_dir, {steps}" in line
 
 
 def settings(steps: dict[str, Any], learning_rate: float = 2e-5, **further: Any) -> RunConfig:
@@ -145,9 +143,8 @@ def test_the_advice_is_more_steps_then_another_rate_then_more_seeds(
   usual = {name: getattr(task, name) for name in ("usual_steps", "usual_epochs", "usual_rates")}
   model_config = types.SimpleNamespace(hidden_size=768)
   task = types.SimpleNamespace(training_data=lambda: data, model_config=model_config, **usual)
-  advice = failure_warning("it guesses", str(tmp_path), task, config).partition(
-    "it guesses: give, in a new --output_dir, "
-  )[2]
+  warning = failure_warning("it guesses", str(tmp_path), task, config)
+  advice = warning.partition("it guesses: give, in a new --output_dir, ")[2]
   parts = advice.split("; if that is not enough, ")
   assert len(parts) == len(remedies)
   assert all(part.startswith(f"--{remedy}") for part, remedy in zip(parts, remedies, strict=True))
