@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 # A flag in a message, such as --init_checkpoint; the Python API calls it init_checkpoint.
 _FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)(?P<value>=(?:true|false)\b)?")
-# See python_messages; None in a command.
+# The names that python_messages was given; None outside it, where messages name flags.
 _python_names: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.ContextVar("python_names", default=None)
 
 
@@ -64,10 +64,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def python_messages(names: Mapping[str, str]) -> Iterator[None]:
-  """In this context, UserErrors and lines of the log name arguments and methods of Python instead of flags.
+  """Within this context, error messages and log lines name arguments of the Python API instead of flags.
 
   Args:
-    names: flag -> its argument or method, if the name differs.
+    names: flag -> the argument or method that does the same, if it has another name.
   """
   token = _python_names.set(names)
   try:
@@ -79,7 +79,7 @@ def python_messages(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_words_of_caller(message: str) -> str:
-  """Returns a message with the names that the caller uses: arguments of Python in python_messages, else flags."""
+  """Returns a message about flags unchanged or, within python_messages, with the names of the Python API."""
   names = _python_names.get()
   if names is None:
     return message

@@ -43,7 +43,7 @@ from albert.weights.checkpoints import CheckpointManager
 if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition
 
-# Flag -> its argument or method in Python, if the name differs: of the Estimator, and of a task with data.
+# Flag -> the argument or method of the Python API that does the same, if it has another name.
 _PYTHON_NAMES = {
   "do_train": "train()",
   "do_eval": "evaluate()",
@@ -54,7 +54,7 @@ _PYTHON_NAMES = {
   "group_column": "group",
   "albert_config_file": "model",
 }
-_DATA_NAMES = {
+_DATA_NAMES = {  # those of a task with data; the task of `from_run` has no such arguments
   "train_file": "train",
   "input_file": "train",
   "eval_file": "eval",

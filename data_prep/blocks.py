@@ -62,7 +62,7 @@ def plan_blocks(
   while block := tuple(itertools.islice(planned, size)):
     paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})
     first = block[0].ranges[0]
-    share = f"-{settings.eval_share!r}" if settings.eval_share else ""  # may depend on the text
+    share = f"-{settings.eval_share!r}" if settings.eval_share else ""  # for a small text, it depends on the text
     name = f"block-{first.ordinal:08d}-{first.start:015d}{share}{BLOCK_ENDING}"
     yield BlockTask(block, files.join(directory, name), tuple((path, text_files[path]) for path in paths), settings)
 

@@ -312,9 +312,7 @@ class FinetuningConfig(Config):
     False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=base.MODEL
   )
   freeze_encoder: bool = option(
-    False,
-    "train only the pooler and the head: the embeddings and the layers keep their weights",
-    group=base.TRAINING,
+    False, "train only the pooler and the head: the embeddings and the layers keep their weights", group=base.TRAINING
   )
 
   def default_lengths(self) -> dict[str, int]:

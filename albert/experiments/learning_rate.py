@@ -1,8 +1,8 @@
 """Finds the learning rate of a pretraining run with short trial runs: run_pretraining.py --find_learning_rate.
 
-The trial runs have the shards, the batch, the model and the seed of the run, and rates a factor of 2 apart. Warm-up,
-stages and decay take the same shares of their steps as of the run's. They are the commands of a plan, see
-albert.experiments.runner: a sweep that was stopped continues, and does not repeat finished rates.
+The trial runs have the shards, the batch, the model and the seed of the run. Their learning rates are a factor of 2
+apart. Warm-up, stages and decay take the same shares of their steps as in the run. albert.experiments.runner runs them:
+a sweep that was stopped continues, and does not repeat finished rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from albert.tasks.pretraining.files import PretrainingData
 # Optimizer -> the lowest rate.
 _LOWEST_RATES = {"lamb": 0.00025, "tfa_lamb": 0.00025, "adamw": 0.00003}
 _NUM_RATES = 9
-# The steps of a trial run are a share of the run's, within limits. Shorter runs know only the frequencies of pieces.
+# The steps of a trial run are a share of the run's, within limits. Shorter runs learn only the frequencies of pieces.
 _SHARE, _FEWEST_STEPS, _MOST_STEPS = 0.05, 200, 1000
 # A network has learned more than the frequencies if its masked LM accuracy is above that of the most frequent piece by
 # this factor.

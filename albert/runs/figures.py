@@ -121,6 +121,7 @@ def draw_curves(output_dir: str) -> str | None:
   lines = logs.read(files.join(output_dir, output_files.METRICS))
   main, others = collect_panels([RunLogs("", lines, logs.read(files.join(output_dir, output_files.EVALUATIONS)))])
   panels = {name: curves for name, curves in (main | others).items() if not name.endswith(_NOT_IN_PICTURE)}
+  # A panel with a single evaluation and nothing else would show one dot.
   panels = {name: c for name, c in panels.items() if [(curve.style, len(curve.points)) for curve in c] != [("dots", 1)]}
   if not panels:
     return None

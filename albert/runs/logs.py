@@ -29,8 +29,7 @@ Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MetricsCallback = Callable[[int, dict[str, float]], object]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
-# The keys of two texts in lines of metrics.jsonl: an event that the watch has found (see albert.runs.watch), and a
-# sentence about the progress of the run.
+# The keys of texts in metrics.jsonl: an event that albert.runs.watch has found, and a sentence about the progress.
 EVENT_KEY, STATUS_KEY = "event", "status"
 # The ends of the names of metrics that are the results of guessing -> what a picture calls them.
 _GUESSES = {

@@ -86,8 +86,7 @@ class Watch:
     self._begin_stage("", 0)  # no stage has this name
 
   def _begin_stage(self, stage: Any, step: int) -> None:
-    self._stage = stage
-    self._first_step = step
+    self._stage, self._first_step = stage, step
     self.healthy_step: int | None = None
     self._lines: list[Means] = []  # since `_average_step`
     self._average_step = step

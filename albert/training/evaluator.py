@@ -20,7 +20,7 @@ from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
 from albert.training.distribution import distribute_evaluation_batches, explain_reading_errors
 from albert.training.model_weights import computing_in
 
-# TensorFlow warns of the functions that each model of a process traces anew, such as those of --num_runs=5.
+# Hides TensorFlow's warning about repeated tracing: a process may train several models, as with --num_runs=5.
 _RETRACING = re.compile(r"<function (Evaluator|Trainer)\..* triggered tf.function retracing")
 logging.getLogger("tensorflow").addFilter(lambda record: not _RETRACING.search(str(record.msg)))
 

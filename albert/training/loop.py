@@ -113,8 +113,7 @@ class BatchGradients:
     # The batch size is static. The other dimensions, such as the length of the sequences, may be dynamic.
     micro_batches = {
       name: tf.reshape(
-        value,
-        tf.concat([[num_micro_batches, value.shape[0] // num_micro_batches], tf.shape(value)[1:]], axis=0),
+        value, tf.concat([[num_micro_batches, value.shape[0] // num_micro_batches], tf.shape(value)[1:]], axis=0)
       )
       for name, value in batch.items()
     }
