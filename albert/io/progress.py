@@ -63,7 +63,7 @@ class Progress:
     self.done = self._done_before = done
     self.note = ""
     self._start_time = self._last_line_time = time.monotonic()
-    self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line
+    self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line; -1: before it
     self._bar = None
     if sys.stderr.isatty() and verbosity() != QUIET:
       options = {"unit_scale": total >= _SCALED_AMOUNT, "delay": _SECONDS_BEFORE_BAR, "dynamic_ncols": True}

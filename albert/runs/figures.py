@@ -118,7 +118,7 @@ def draw_curves(output_dir: str) -> str | None:
   Raises:
     UserError: a line of metrics.jsonl or eval_metrics.jsonl is damaged.
   """
-  lines = logs.read(files.join(output_dir, output_files.METRICS))
+  lines = logs.read_metrics(output_dir)
   main, others = collect_panels([RunLogs("", lines, logs.read(files.join(output_dir, output_files.EVALUATIONS)))])
   panels = {name: curves for name, curves in (main | others).items() if not name.endswith(_NOT_IN_PICTURE)}
   # A panel with a single evaluation and nothing else would show one dot.

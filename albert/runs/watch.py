@@ -130,7 +130,7 @@ class Watch:
     if has_median:
       self.best = min(self.best, (median.loss, step))
       self._best_accuracy = max(self._best_accuracy, median.accuracy)
-    if 0 <= self._lost_share(average) <= _NEAR_SHARE:
+    if 0 <= self._lost_share(average) <= _NEAR_SHARE:  # the best metrics may have changed
       self.healthy_step = step
     is_late = has_median and step >= max(self._plateau_steps, self._first_step + _PLATEAU_STEPS)
     is_better = self.best[0] <= GUESSING_SHARE * self.guess.loss

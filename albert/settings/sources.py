@@ -405,7 +405,7 @@ class Settings:
     return self._data_class(**values | changes)
 
   def _add_label_settings(self, values: dict[str, Any], weights: WeightLocation) -> None:
-    """Adds the labels of weights that another library has trained, unless flags give them, and what they mean."""
+    """Adds labels, and settings such as multi_label, from another library's weights, unless flags give them."""
     fields = option_fields(self._data_class)
     if values.get("labels") or values.get("regression") or "labels" not in fields:
       return

@@ -45,7 +45,7 @@ class Command:
 
 
 def targets() -> list[str]:
-  """The scripts and modules that are commands: those that `app.run` or `startup.run_command_of` runs with Python."""
+  """The scripts and modules that are commands: those that call `app.run` or `startup.run_command_of` when run."""
   scripts = [path.name for path in sorted(ROOT.glob("run_*.py"))]
   modules = []
   for path in sorted(path for package in ("albert", "data_prep") for path in (ROOT / package).rglob("*.py")):
