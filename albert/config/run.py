@@ -272,7 +272,7 @@ class FinetuningConfig(Config):
 
   spm_model_file: str = _command_option(
     "",
-    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, a byte-level BPE vocab.json, or a tokenizer.json; "
     "by default the one beside --init_checkpoint or in output_dir; --vocab_file is another name for it",
   )
   do_lower_case: bool | None = option(
@@ -342,7 +342,7 @@ class RunConfig(Config):
   init_checkpoint: str = option(
     "",
     "pretrained weights: the directory of Google's or Hugging Face's files, a checkpoint prefix, the output_dir of a "
-    "run or of several (then of the best one), a step-N directory, or a .safetensors file",
+    "run or of several (then of the best one), a step-N directory, or a file of safetensors or torch.save",
     group=base.MODEL,
   )
   resume_from: str = option(

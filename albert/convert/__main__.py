@@ -29,7 +29,7 @@ def define_flags() -> None:
     "init_checkpoint",
     None,
     "weights to convert: a checkpoint of this project or of the original (prefix, step-N directory or output_dir), a "
-    "Hugging Face directory, or a .safetensors file",
+    "Hugging Face directory, or a file of safetensors or torch.save",
     required=True,
   )
   command_flags.define(

@@ -56,7 +56,7 @@ def define_flags() -> None:
   define_text("input_file", "file of texts: each line is a text, or with --text_column a table")
   define_text(
     "output_file",
-    "file to write, in the order of the texts: NAME.npy, float32 [texts, hidden size], and NAME.ids.txt with the ids; "
+    "file to write, in the order of the texts: NAME.npy, float32 [texts, size], and NAME.ids.txt with the ids; "
     "or NAME.parquet with the columns id and embedding; with --queries NAME.jsonl",
   )
   define_text(

@@ -65,7 +65,7 @@ class PretrainingConfig(Config):
   )
   spm_model_file: str = option(
     "",
-    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, a byte-level BPE vocab.json, or a tokenizer.json. "
     "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; "
     "--vocab_file is another name for it",
     affects_training=False,

@@ -47,8 +47,8 @@ class TaggingConfig(FinetuningConfig):
   )
   offsets: str = option(
     CHARACTERS,
-    "what the offsets of spans in JSON count: utf16 units; or characters, unless the spans' own texts show that these "
-    "are UTF-16 units",
+    "what the offsets of spans in JSON count: characters, or UTF-16 units, which are recognized in files whose spans "
+    "repeat their text",
     choices=(CHARACTERS, UTF16),
     evaluation_may_differ=True,
   )
