@@ -349,8 +349,9 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
         "with data_prep/train_vocab.py"
       )
   add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
-  user_defined = (fields for _, fields in messages if fields.get(_PIECE_TYPE) == bytes([_USER_DEFINED]))
-  return [fields[_PIECE_TEXT].decode() for fields in user_defined], add_dummy_prefix and remove_extra_whitespaces
+  pieces = (fields for number, fields in messages if number == _PIECES)
+  symbols = [piece[_PIECE_TEXT].decode() for piece in pieces if piece.get(_PIECE_TYPE) == bytes([_USER_DEFINED])]
+  return symbols, add_dummy_prefix and remove_extra_whitespaces
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
