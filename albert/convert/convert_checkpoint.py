@@ -94,7 +94,7 @@ def _check_empty(output_dir: str) -> None:
 
 
 def _write_sentence_parts(model: ConvertedModel, directory: str) -> ConvertedModel:
-  """Writes the parts of sentence-transformers besides the encoder and the tokenizer, and returns the encoder."""
+  """Writes the pooling and the parts after it (see `write_sentence_vectors`). Returns the model without its heads."""
   if model.tokenizer_config is None:
     raise UserError("--format=sentence_transformers: the weights have no vocabulary beside them: give --spm_model_file")
   vectors = read_sentence_vectors(model.directory, FLAG)

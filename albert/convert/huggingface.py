@@ -114,9 +114,9 @@ def _choose_architecture(model: ConvertedModel) -> str:
   """Returns the transformers class that has the model's heads."""
   has_pooler = _has_pooler(model)
   task = model.run.get("task")
-  for name in model.class_keys.get("architectures", ()) if model.heads == ("classifier",) else ():
-    if name in ARCHITECTURES:
-      return "Albert" + name.removeprefix("Albert").removeprefix("Bert")
+  (name,) = model.class_keys.get("architectures", [""])
+  if model.heads == ("classifier",) and name in ARCHITECTURES:
+    return "Albert" + name.removeprefix("Albert").removeprefix("Bert")
   if model.heads == ("classifier",) and (task == "tagging" or not has_pooler):
     return "AlbertForTokenClassification"
   if "masked_lm" in model.heads:

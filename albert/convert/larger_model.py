@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import struct
 
 import numpy as np
 
@@ -21,10 +20,10 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import decode_object
 from albert.io.progress import log
-from albert.io.protobuf import encode_bytes_field
 from albert.io.text import counted
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer_json import encode_piece
 from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
 
 _WORD_EMBEDDINGS, _OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
@@ -134,7 +133,7 @@ def _with_pieces(tokenizer: Tokenizer, name: str, content: bytes, pieces: list[s
     values["model"]["vocab"] += scores.items()
     return json.dumps(values, ensure_ascii=False).encode()
   for piece, score in scores.items():
-    content += encode_bytes_field(1, encode_bytes_field(1, piece.encode()) + struct.pack("<Bf", 0x15, score))
+    content += encode_piece(piece.encode(), score)
   return content
 
 

@@ -1,4 +1,4 @@
-"""The files of albert.embed: the texts to embed with their ids, and their embeddings or the nearest rows of queries.
+"""Input and output of albert.embed: reads texts with ids, writes embeddings, and finds the nearest rows of queries.
 
 The texts are the lines of a file or a column of a table. The embeddings and the ids of their texts are written to a
 .npy or Parquet file, piece by piece and atomically.
@@ -27,6 +27,7 @@ NPY, PARQUET, JSON_LINES = ".npy", ".parquet", ".jsonl"
 _SCORE_UNIT = 1e-6
 # The bits of a row's number in an int64 that also holds a score, and the queries that are compared with rows together.
 _ROW_BITS = 40
+_LAST_ROW = (1 << _ROW_BITS) - 1
 _QUERIES_OF_BLOCK = 512
 INPUT_FLAG, FLAG = "--input_file", "--output_file"
 
@@ -175,27 +176,27 @@ class NearestRows:
 
   def __init__(self, queries: np.ndarray, top_k: int):
     self._queries, self._top_k, self._num_rows = _normalized(queries), top_k, 0
-    # The score and the row of the nearest rows as one number, so that no two are equal.
+    # Each number holds a score and a row. Of equal scores, that of an earlier row is larger, so no two are equal.
     self._keys = np.zeros([len(queries), 0], np.int64)
 
   def add(self, vectors: np.ndarray) -> None:
     """Adds the next rows, float32 [rows, H]."""
     rows = _normalized(vectors)
-    places = (1 << _ROW_BITS) - 1 - np.arange(self._num_rows, self._num_rows + len(rows))
+    rows_from_last = _LAST_ROW - np.arange(self._num_rows, self._num_rows + len(rows))
     self._num_rows += len(rows)
     num_kept = min(self._top_k, self._num_rows)
     kept = np.zeros([len(self._queries), num_kept], np.int64)
     for start in range(0, len(kept), _QUERIES_OF_BLOCK):
       block = slice(start, start + _QUERIES_OF_BLOCK)
       scores = np.rint(self._queries[block] @ rows.T / _SCORE_UNIT).astype(np.int64)
-      keys = np.concatenate([self._keys[block], (scores << _ROW_BITS) + places], axis=1)
+      keys = np.concatenate([self._keys[block], (scores << _ROW_BITS) + rows_from_last], axis=1)
       kept[block] = np.partition(keys, -num_kept, axis=1)[:, -num_kept:]
     self._keys = kept
 
   def result(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers of the rows, from 0, int64 [Q, top_k], and their cosines, float64; the nearest first."""
     keys = -np.sort(-self._keys, axis=1)
-    return (1 << _ROW_BITS) - 1 - (keys & ((1 << _ROW_BITS) - 1)), (keys >> _ROW_BITS) * _SCORE_UNIT
+    return _LAST_ROW - (keys & _LAST_ROW), (keys >> _ROW_BITS) * _SCORE_UNIT
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:

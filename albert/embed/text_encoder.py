@@ -54,10 +54,10 @@ def encode(
     tokenizer: the tokenizer of the weights; None for the one that is stored beside them. It is required if `encoder` is
       an Encoder.
     pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
-      the pooler at [CLS], which the sentence heads read. None for what a directory of sentence-transformers says,
-      without one the mean.
-    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for what such a
-      directory says, without one the largest number that the encoder has position embeddings for.
+      the pooler at [CLS], which the sentence heads read. None: the pooling that a directory of sentence-transformers
+      records; "mean" for other weights.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None: the limit that
+      a directory of sentence-transformers records; for other weights, the number of position embeddings.
     batch_size: B, texts that are computed at a time.
 
   Returns:

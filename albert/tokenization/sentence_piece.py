@@ -41,7 +41,7 @@ from albert.errors import UserError
 from albert.io.protobuf import decode_fields, encode_bytes_field, fields_by_number
 from albert.io.text import format_value
 from albert.tokenization import normalization
-from albert.tokenization.tokenizer_json import read_tokenizer
+from albert.tokenization.tokenizer_json import encode_piece, read_tokenizer
 from albert.tokenization.vocabulary import (
   MAX_CACHED_CHARS,
   WORD_START,
@@ -349,8 +349,9 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
         "with data_prep/train_vocab.py"
       )
   add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
-  user_defined = (fields for _, fields in messages if fields.get(_PIECE_TYPE) == bytes([_USER_DEFINED]))
-  return [fields[_PIECE_TEXT].decode() for fields in user_defined], add_dummy_prefix and remove_extra_whitespaces
+  pieces = (fields for number, fields in messages if number == _PIECES)
+  symbols = [piece[_PIECE_TEXT].decode() for piece in pieces if piece.get(_PIECE_TYPE) == bytes([_USER_DEFINED])]
+  return symbols, add_dummy_prefix and remove_extra_whitespaces
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -480,10 +481,7 @@ def _with_exact_score(piece: Mapping[int, bytes], protected: Collection[str]) ->
   if text.decode("utf-8") not in protected and piece_type == _USER_DEFINED:
     # The score that SentencePiece 0.2.3 gives a user-defined symbol. Older releases give every symbol -0.1.
     score, piece_type = 0.1 * (len(text) - 1), _NORMAL
-  rounded = round(score / _SCORE_UNIT) * _SCORE_UNIT
-  # 0x15 and 0x18 are the keys of the score (a float) and of the type (a varint).
-  score_and_type = struct.pack("<BfBB", 0x15, rounded, 0x18, piece_type)
-  return encode_bytes_field(_PIECES, encode_bytes_field(_PIECE_TEXT, text) + score_and_type)
+  return encode_piece(text, round(score / _SCORE_UNIT) * _SCORE_UNIT, piece_type)
 
 
 def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[int]:

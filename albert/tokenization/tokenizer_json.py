@@ -177,17 +177,22 @@ def _encode_model(
     return encode_varint(field << 3) + encode_varint(value)
 
   words = {i: WORD_START + token for token, i in whole_tokens.items()}
-  is_word = frozenset(words.values()).__contains__
+  whole_words = {*words.values()}
   fields = []
   for i, original in enumerate(pieces):
     piece, score = words.get(i, original), _WHOLE_SCORE if i in words else scores[original]
-    if i not in words and is_word(piece):
+    if i not in words and piece in whole_words:
       piece += WORD_START
     piece_type = _UNKNOWN if i == unk_id else _UNUSED if WORD_START in piece[1:] else _NORMAL
-    text = encode_bytes_field(1, piece.encode("utf-8"))
-    fields.append(encode_bytes_field(1, text + struct.pack("<Bf", 0x15, score) + number(3, piece_type)))
+    fields.append(encode_piece(piece.encode("utf-8"), score, piece_type))
   fields.append(encode_bytes_field(2, number(3, 1) + number(4, len(pieces)) + number(40, unk_id)))  # 3: a unigram model
   return b"".join([*fields, encode_bytes_field(3, rules)])
+
+
+def encode_piece(text: bytes, score: float, piece_type: int = _NORMAL) -> bytes:
+  """Encodes the field of a SentencePiece ModelProto that holds a piece."""
+  # 0x15 and 0x18 are the keys of the score (a float) and of the type (a varint).
+  return encode_bytes_field(1, encode_bytes_field(1, text) + struct.pack("<BfBB", 0x15, score, 0x18, piece_type))
 
 
 def _without_marks(rules: bytes) -> bytes:

@@ -89,12 +89,12 @@ class WordPieceVocabulary(vocabulary.Vocabulary):
   def __init__(self, config: vocabulary.TokenizerConfig, contents: Mapping[str, bytes]):
     super().__init__(config, contents)
     content = next(iter(contents.values()))
-    self.rules = WordRules(config.do_lower_case, config.do_lower_case and not config.keep_accents)
     if vocabulary.json_model_type(config.model_file):
       _, content, rules, _ = read_tokenizer(config.model_file, content)
-      self.rules = self.rules._replace(**rules)
     else:
-      self.rules = self.rules._replace(**vocabulary.word_rules(config.model_file))
+      rules = vocabulary.word_rules(config.model_file)
+    strips_accents = config.do_lower_case and not config.keep_accents
+    self.rules = WordRules(config.do_lower_case, strips_accents)._replace(**rules)
     self._id_of_piece = _read_pieces(config.model_file, content)
     self.pieces = list(self._id_of_piece)
     self.special_ids = vocabulary.find_special_ids(config.model_file, self.kind, self._id_of_piece)

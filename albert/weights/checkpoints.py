@@ -498,13 +498,13 @@ class CheckpointManager:
       return  # nothing to delete, so no checkpoint needs to be hashed
     best = self.best()
     never_deleted = {saved_step, best.step} if best else {saved_step}
-    num_undamaged, has_healthy = 0, self.healthy_step is None
+    num_undamaged, healthy_step = 0, self.healthy_step
     for step in reversed(steps):
       problem, _ = self._damage_or_error(step)
       if problem is None:
         num_undamaged += 1
-        if not has_healthy and step <= (self.healthy_step or 0):
-          has_healthy = True
+        if healthy_step is not None and step <= healthy_step:
+          healthy_step = None
           never_deleted.add(step)
         if num_undamaged > self.keep and step not in never_deleted:
           with files.convert_errors(self.path(step), "remove"):

@@ -251,7 +251,7 @@ def check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   run_settings = {"task": run.get("task"), **run.get("data", {})} if run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
-      remedy = "give --fresh_head to initialize the head anew" if file.flag == FLAG else "give the same"
+      remedy = "give --fresh_head to initialize the head anew" if file.flag == FLAG else f"give the same {key}"
       raise UserError(
         f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
         f"{value!r}; {remedy}"

@@ -84,13 +84,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def open_torch_file(path: str, flag: str) -> dict[str, Array]:
-  """Opens a file of torch.save that holds a dictionary of tensors. Arrays are read when they are needed.
+  """Opens a file of torch.save that holds a dictionary of tensors. Otherwise like `arrays.open_safetensors`.
 
-  Args:
-    path: the file.
-    flag: the flag with which the user gave the file, for errors.
-  Returns:
-    Name -> array.
   Raises:
     UserError: the file is missing or damaged, or its pickle asks for anything but tensors.
   """

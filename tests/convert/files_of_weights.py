@@ -84,7 +84,7 @@ def huggingface_config(config: ModelConfig) -> dict[str, object]:
 
 
 def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray], **keys: object) -> str:
-  """Writes model.safetensors and config.json, with further keys, to a directory. Returns its path."""
+  """Writes model.safetensors and config.json to a directory, and returns its path. `keys` are added to config.json."""
   directory.mkdir(parents=True, exist_ok=True)
   save_file(tensors, str(directory / "model.safetensors"))
   (directory / "config.json").write_text(json.dumps(huggingface_config(config) | keys))

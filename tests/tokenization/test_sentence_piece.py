@@ -123,7 +123,7 @@ def texts_with_odd_spaces(count: int) -> list[str]:
   return texts + ["".join(rng.choices([*words, " "], k=rng.randrange(1, 30))) for _ in range(count - count // 2)]
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("model_type", ["unigram", "bpe", "char"])
 @pytest.mark.parametrize("option", thorough_except(["no prefix", "extra spaces", "symbols with spaces"], OPTIONS))
 def test_ids_equal_those_of_sentencepiece_with_every_option(option: str, model_type: str, tmp_path: Path) -> None:
   path = model_with_options(tmp_path, option, model_type)
