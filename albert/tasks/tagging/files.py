@@ -181,8 +181,9 @@ def read_texts(
   """
   scheme = SCHEMES[config.scheme]
   texts: list[TaggedText] = []
-  pairs = list((_read_with_offsets if _has_objects(source) else _read_sentences)(source, config, with_tags))
-  to_scheme = {IO: bio_of_io}.get(config.scheme, list)
+  read = _read_with_offsets if _has_objects(source) else _read_sentences
+  pairs = list(read(source, config, with_tags))
+  to_scheme = bio_of_io if config.scheme == IO else list
   if config.scheme == BIO and is_iob1(tags for _, tags in pairs):
     log(f"{source}: its tags are IOB1, where a span begins with I-: converted to BIO")
     to_scheme = bio_of_iob1
