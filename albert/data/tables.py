@@ -324,7 +324,7 @@ def _read_delimited(
   if header is None:
     try:
       header = _header(rows)
-    except UserError:  # quotes that are none with this separator
+    except UserError:  # with a wrong separator, quotes may be misplaced
       header = []
     if not {*names} <= {*header}:
       separator = separator if is_given else find_separator(path, names) or separator
@@ -368,7 +368,7 @@ def _usual_separator(path: str) -> str:
 
 
 def find_separator(path: str, names: Sequence[str] = (), num_fields: int = 0) -> str:
-  """Recognizes the separator of a file: with it, the first line names some columns, or the first rows fit.
+  """Finds the separator with which the first line of a file names some columns, or its first rows have num_fields.
 
   Args:
     path: the file.
@@ -384,7 +384,7 @@ def find_separator(path: str, names: Sequence[str] = (), num_fields: int = 0) ->
   for separator in SEPARATORS:
     try:
       rows = [fields for _, fields in itertools.islice(_read_rows(path, separator), 1 if names else _NUM_FIRST_ROWS)]
-    except UserError:  # quotes that are none with this separator
+    except UserError:  # with a wrong separator, quotes may be misplaced
       continue
     if {*names} <= {*map(str.strip, rows[0])} if names and rows else {*map(len, rows)} == {num_fields}:
       fitting.append(separator)

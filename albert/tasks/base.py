@@ -185,7 +185,7 @@ class ExampleSets:
     return self._datasets[split]
 
   def summary(self, split: str) -> dict[str, Any]:
-    """Describes the tokens of a split, as JSON values: their numbers in a sequence, and the share that is <unk>."""
+    """Describes the tokens of a split, as JSON values: how many a sequence has, and the share that is <unk>."""
     examples, data = self.examples(split), self._data
     lengths = examples.longest_sequences + (examples.cut_tokens if len(examples.cut_tokens) else 0)
     share = unknown_share(data.tokenizer, examples.input_ids)
@@ -269,7 +269,7 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
-    runs_flag: the flag that gives the number of several runs.
+    runs_flag: the flag that gives the number of runs, if there are several.
     usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
     usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
 
@@ -437,7 +437,7 @@ class Task(abc.ABC):
     return None
 
   def watch_settings(self, config: RunConfig) -> WatchSettings:
-    """Returns how a run with these settings is watched. A run without masked tokens is not."""
+    """Returns how a run with these settings is watched. Runs without masked tokens are not watched."""
     del config
     return WatchSettings(Means(math.nan, math.nan))
 
@@ -551,7 +551,7 @@ class Task(abc.ABC):
     return self
 
   def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
-    """Writes what several finished runs, whose directories are run_dirs, predict together. By default nothing."""
+    """Combines the predictions of several finished runs, whose directories are run_dirs. By default nothing is done."""
     del run_dirs, output_dir
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:

@@ -153,7 +153,7 @@ class TaggingData(FinetuningData):
     return super().checkpoint_settings() | {"scheme": self.config.scheme, "labels": self.config.labels}
 
   def row_settings(self, split: str) -> dict[str, Any]:
-    """Returns the columns that are read, and the rule for words."""
+    """Returns the columns that are read, what offsets count, and the rule for words."""
     del split
     return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "offsets", "word_rule")}
 
@@ -357,7 +357,7 @@ class _OffsetError(UserError):
 def _read_with_offsets(
   source: DataSource, config: TaggingConfig, with_tags: bool
 ) -> Sequence[tuple[TaggedText, Sequence[str]]]:
-  """Reads all objects. Offsets count UTF-16 units if a span's own text does not fit characters, and all fit those."""
+  """Reads all objects. Offsets count UTF-16 units if the text of a span shows it, and the texts of all spans agree."""
   try:
     return list(_read_objects(source, config, with_tags))
   except _OffsetError as error:
@@ -416,7 +416,7 @@ def _of_label_studio(location: str, values: Mapping[str, Any]) -> Mapping[str, A
   results = finished[0].get("result") if finished else []
   if not isinstance(results, list):
     raise UserError(f"{location}: annotations[0] has no list 'result'")
-  # Other results, such as relations, have no labels.
+  # A result without labels, such as a relation between spans, is not a span.
   found = [item["value"] for item in results if isinstance(item, dict) and "labels" in (item.get("value") or ())]
   return {**data, SPANS: found}
 
