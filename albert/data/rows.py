@@ -53,7 +53,7 @@ class Rows:
       for the value of an optional column that a row lacks.
     row_numbers: the number of each row, from 0; or for rows of a file the number of its line, from 1.
     unit: what `row_numbers` count: "row", or "line".
-    parts: of rows from several files, the file of each row: rows with its name and its unit.
+    parts: if the rows come from several files, an object for each row that has the name and the unit of its file.
   """
 
   name: str
@@ -75,7 +75,7 @@ class Rows:
     return f"{part.name}{separator} {part.unit} {self.row_numbers[index]}"
 
   def short_location(self, index: int) -> str:
-    """Returns where a row is in its file, `line 19`, for a message that names the file before; see `parts`."""
+    """Returns where a row is in its file, `line 19`, for a message that already names the file (see `parts`)."""
     return self.location(index) if self.parts else f"{self.unit} {self.row_numbers[index]}"
 
   def values(self, index: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def is_path(data: TableData) -> bool:
 
 
 def is_text(data: TableData) -> bool:
-  """Whether data is a text, not a path: a string with spaces and no extension. There is no such file."""
+  """Whether data is a text, not a path: a string with spaces that has no extension and names no file."""
   return isinstance(data, str) and " " in data and not re.search(r"\.\w+$", data) and not files.exists(data)
 
 

@@ -129,7 +129,7 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
 
 
 def _without_directories(globs: str) -> list[str]:
-  """Returns the globs, with that of the shards of a directory in place of it."""
+  """Returns the globs; a directory is replaced by the glob of its shards."""
   return [files.join(glob, "*.tfrecord*") if files.is_dir(glob) else glob for glob in split_globs(globs)]
 
 

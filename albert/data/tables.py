@@ -319,16 +319,16 @@ def _read_delimited(
   path: str, names: Sequence[str], header: Sequence[str] | None, separator: str, tolerated_damage: float
 ) -> Table:
   """Reads columns of a TSV or CSV file. See read_table for the arguments."""
-  is_given, separator = bool(separator), separator or _usual_separator(path)
-  rows = _read_rows(path, separator)
+  found_separator = separator or _usual_separator(path)
+  rows = _read_rows(path, found_separator)
   if header is None:
     try:
       header = _header(rows)
-    except UserError:  # quotes that are none with this separator
+    except UserError:  # with a wrong separator, quotes may be misplaced
       header = []
     if not {*names} <= {*header}:
-      separator = separator if is_given else find_separator(path, names) or separator
-      rows = _read_rows(path, separator)
+      found_separator = separator or find_separator(path, names) or found_separator
+      rows = _read_rows(path, found_separator)
       header = _header(rows)
     if not any(header):
       raise UserError(f"{path}: its first line is blank or missing: write the names of the columns there")
@@ -352,7 +352,7 @@ def _read_delimited(
     number, fields = damaged_rows[0]
     raise UserError(
       f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({quote_names(header)}): "
-      f"fields are separated by {SEPARATORS[separator]}"
+      f"fields are separated by {SEPARATORS[found_separator]}"
     )
   return Table(path, columns, line_numbers, "line", damaged_lines=[number for number, _ in damaged_rows])
 
@@ -368,7 +368,7 @@ def _usual_separator(path: str) -> str:
 
 
 def find_separator(path: str, names: Sequence[str] = (), num_fields: int = 0) -> str:
-  """Recognizes the separator of a file: with it, the first line names some columns, or the first rows fit.
+  """Finds the separator with which the first line of a file names some columns, or its first rows have num_fields.
 
   Args:
     path: the file.
@@ -384,7 +384,7 @@ def find_separator(path: str, names: Sequence[str] = (), num_fields: int = 0) ->
   for separator in SEPARATORS:
     try:
       rows = [fields for _, fields in itertools.islice(_read_rows(path, separator), 1 if names else _NUM_FIRST_ROWS)]
-    except UserError:  # quotes that are none with this separator
+    except UserError:  # with a wrong separator, quotes may be misplaced
       continue
     if {*names} <= {*map(str.strip, rows[0])} if names and rows else {*map(len, rows)} == {num_fields}:
       fitting.append(separator)

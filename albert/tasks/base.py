@@ -185,7 +185,7 @@ class ExampleSets:
     return self._datasets[split]
 
   def summary(self, split: str) -> dict[str, Any]:
-    """Describes the tokens of a split, as JSON values: their numbers in a sequence, and the share that is <unk>."""
+    """Describes the tokens of a split, as JSON values: how many a sequence has, and the share that is <unk>."""
     examples, data = self.examples(split), self._data
     lengths = examples.longest_sequences + (examples.cut_tokens if len(examples.cut_tokens) else 0)
     share = unknown_share(data.tokenizer, examples.input_ids)
@@ -269,8 +269,7 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
-    runs_flag: the flag that gives the number of several runs.
-    freezes_encoder: whether training leaves the embeddings and the layers as they are (--freeze_encoder).
+    runs_flag: the flag that gives the number of runs, if there are several.
     usual_steps, usual_epochs: training usually needs at least this many steps and epochs.
     usual_rates: optimizer -> the lowest usual, a good and the highest usual learning rate; {}: those of fine-tuning.
 
@@ -295,7 +294,6 @@ class Task(abc.ABC):
   predictions_extension = ".tsv"
   needs_initial_weights = False
   runs_flag = "num_runs"
-  freezes_encoder = False
   usual_steps: int = 200
   usual_epochs: int = 3
   usual_rates: Mapping[str, tuple[float, float, float]] = {}
@@ -308,7 +306,6 @@ class Task(abc.ABC):
       data.find_labels()
       self.data, self.config = data, data.config
       self.needs_initial_weights = True
-      self.freezes_encoder = data.config.freeze_encoder
       self.new_weights = self.head_weights
       self.reinitialized_weights = self.head_weights if data.config.fresh_head else ()
       names = [name for head in heads(model_config).values() for name in head.shapes]
@@ -347,7 +344,8 @@ class Task(abc.ABC):
   def trained_weights(self, model: keras.Model) -> dict[str, tf.Variable]:
     """Returns the weights that training changes, by name: with --freeze_encoder only the pooler's and the head's."""
     weights = model.named_weights()
-    frozen = ("bert/embeddings/", "bert/encoder/") if self.freezes_encoder else ()
+    freezes_encoder = isinstance(self.data, FinetuningData) and self.data.config.freeze_encoder
+    frozen = ("bert/embeddings/", "bert/encoder/") if freezes_encoder else ()
     return {name: variable for name, variable in weights.items() if not name.startswith(frozen)}
 
   def start_training(self, model: keras.Model, newly_initialized: Collection[str]) -> None:
@@ -439,7 +437,7 @@ class Task(abc.ABC):
     return None
 
   def watch_settings(self, config: RunConfig) -> WatchSettings:
-    """Returns how a run with these settings is watched. A run without masked tokens is not."""
+    """Returns how a run with these settings is watched. Runs without masked tokens are not watched."""
     del config
     return WatchSettings(Means(math.nan, math.nan))
 
@@ -553,7 +551,7 @@ class Task(abc.ABC):
     return self
 
   def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
-    """Writes what several finished runs, whose directories are run_dirs, predict together. By default nothing."""
+    """Combines the predictions of several finished runs, whose directories are run_dirs. By default nothing is done."""
     del run_dirs, output_dir
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:

@@ -582,7 +582,7 @@ class TaskOfRun(TaskDefinition):
     UserError: there is no run in the directory.
   """
 
-  file_fields: ClassVar[Mapping[str, str]] = {}  # so that they are settings, such as eval_file
+  file_fields: ClassVar[Mapping[str, str]] = {}  # a run's files are named by its settings
 
   def __init__(self, output_dir: str | os.PathLike[str]):
     self.settings, self.rows = {}, {}

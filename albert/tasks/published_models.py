@@ -1,6 +1,6 @@
-"""What the outputs of a classifier or tagger mean, in the keys of transformers' config.json: read and written.
+"""Reads and writes the keys of transformers' config.json that say what the outputs of a classifier or tagger mean.
 
-A model that someone else has trained needs no training here: the settings of its task come from these keys.
+So a model that was trained elsewhere can be used as it is: the settings of its task come from these keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.weights.files import WeightLocation, label_keys
 
-# For files with several labels in a column, if labels have a comma.
+# What may separate the labels of a row in files, if a label contains a comma.
 _SEPARATORS = (";", "|", "##")
 
 

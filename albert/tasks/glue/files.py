@@ -83,7 +83,7 @@ class TextData(FinetuningData):
     formats: split -> layout of its file.
     test_splits: the test sets, also those without a file.
     evaluation_splits: the splits to evaluate on.
-    undivided: all rows of training data of which a part is held out, once it was read.
+    undivided: all rows of the training data; only set if a part of it is held out, after it was read.
 
   Raises:
     UserError: the task is unknown, or flags do not fit together.
@@ -258,7 +258,7 @@ class TextData(FinetuningData):
     return tables.concatenate([read_text_table(source, file_format, self.spec) for source in sources])
 
   def of_fold(self, fold: int) -> TextData:
-    """Returns a copy that trains and evaluates for another fold of --folds, from 1. The file is not read again."""
+    """Returns a copy that holds out another fold of --folds, counted from 1. The file is not read again."""
     self.rows(DEV)
     data = copy.copy(self)
     data.config = dataclasses.replace(self.config, fold=fold)
@@ -532,10 +532,7 @@ def warn_of_empty_texts(rows: TextRows) -> None:
 
 
 def warn_of_duplicates(train: TextRows, dev: TextRows) -> int:
-  """Counts rows of the development set whose texts are in the training set, too, and logs the first ones.
-
-  Empty texts do not count.
-  """
+  """Counts evaluation rows whose texts are in the training set, too, and logs the first. Empty texts do not count."""
   row_of_key: dict[str, int] = {}
   for row, key in enumerate(text_keys(train)):
     row_of_key.setdefault(key, row)

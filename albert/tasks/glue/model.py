@@ -68,7 +68,7 @@ class TextTask(Task):
     self.spec = spec = data.spec
     self.formulation = _make_formulation(data)
     self.runs_flag = "folds" if self.config.folds and not self.config.fold else "num_runs"
-    self._output_scale: tf.Variable | None = None  # of a custom regression's model
+    self._output_scale: tf.Variable | None = None  # of a custom regression; [1, 0] if not standardized
     self.thresholds = RunThresholds(self.config.thresholds, spec) if spec.label_separator else None
     config, tokenizer = self.config, (data.tokenizer_config, self.config.max_seq_length)
     featurizer, settings = features.TextFeaturizer(*tokenizer), {}
@@ -167,8 +167,7 @@ class TextTask(Task):
     return self.formulation.forward(logits, batch, training=training)
 
   def guessing_loss(self) -> float | None:
-    """Returns the entropy of the training labels, with their weights, or the variance of the numbers of a regression,
-    standardized as in the model that was built last: one of an earlier version of albert is not."""
+    """Returns the entropy of the weighted training labels; for numbers, the variance of those the model learns."""
     labels = self.data.rows(TRAIN).labels
     if self._output_scale is not None:
       labels = labels / self._output_scale.numpy()[0]
@@ -223,7 +222,7 @@ class TextTask(Task):
     return TextTask(self.model_config, self.data.of_fold(index + 1)) if self.runs_flag == "folds" else self
 
   def finish_runs(self, run_dirs: Sequence[str], output_dir: str) -> None:
-    """Writes the prediction of each row of the training file by the run that has not seen it, with --folds."""
+    """With --folds, writes the prediction of each training row by the run that was not trained on it."""
     if self.runs_flag != "folds":
       return
     paths = [predictions.predictions_path(directory, DEV) for directory in run_dirs]
@@ -320,7 +319,7 @@ class Formulation(abc.ABC):
 class OneOfSeveralClasses(Formulation):
   """Each row has one class. The loss is the cross entropy.
 
-  With --label_smoothing=s it is in training that of the target (1 - s) * one-hot + s / C (Szegedy et al. 2016).
+  In training with --label_smoothing=s, the target is (1 - s) * one-hot + s / C (Szegedy et al. 2016).
   """
 
   def training_weights(self, batch: Batch) -> tf.Tensor:

@@ -286,18 +286,18 @@ def make_spec(config: flags.ClassifierConfig) -> TaskSpec:
 
 def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Sequence[str]) -> None:
   """Raises UserError if --eval_share, --folds, --multi_label or --thresholds cannot be used."""
-  separator, divisions = config.label_separator, [f"--folds={config.folds}"] * bool(config.folds)
-  divisions += [f"--eval_share={config.eval_share:g}"] * bool(config.eval_share)
-  if config.group_column and not divisions:
+  separator, divides = config.label_separator, bool(config.folds or config.eval_share)
+  given = [f"--{name}={value}" for name in ("folds", "eval_share", "eval_file") if (value := getattr(config, name))]
+  if config.group_column and not divides:
     raise UserError(f"--group_column={config.group_column} only goes with --eval_share or --folds: give one of them")
-  if divisions and name != CUSTOM:
+  if divides and name != CUSTOM:
     raise UserError(
-      f"{divisions[0]} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
+      f"{given[0]} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate on: leave it out"
     )
-  if divisions and len(given := divisions + [f"--eval_file={config.eval_file}"] * bool(config.eval_file)) > 1:
+  if divides and len(given) > 1:
     raise UserError(f"{given[0]} and {given[1]} are both given: give one")
   if config.folds == 1 or config.fold > config.folds:
-    fold = f" --fold={config.fold}" * bool(config.fold)
+    fold = f" --fold={config.fold}" if config.fold else ""
     raise UserError(f"--folds={config.folds}{fold}: give two or more folds, and one of them, from 1")
   flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:

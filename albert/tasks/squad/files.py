@@ -10,9 +10,8 @@ Rows are JSON lines, Parquet, or a JSON list.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -185,28 +184,23 @@ class _SquadFile(msgspec.Struct):
 
 def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dict[str, Any]]]:
   """Yields for every question its location for error messages, its paragraph and its other values."""
-  rows: Iterator[tuple[str, int, dict[str, Any]]] | None = None  # the location, the number and the values of each row
+  rows: Iterable[tuple[str, int, dict[str, Any]]] = ()  # the location, the number and the values of each row
   articles: list[_Article] = []
-  if isinstance(source, str) and os.path.splitext(source)[1].lower() == PARQUET_EXTENSION:
+  if isinstance(source, str) and source.lower().endswith(PARQUET_EXTENSION):
     existing = parquet_column_names(source)
     source = read_parquet(source, [name for name in _COLUMNS if name in existing])
   if isinstance(source, Rows):
-    of_memory = source
-    rows = ((of_memory.location(i), number, of_memory.values(i)) for i, number in enumerate(of_memory.row_numbers))
+    rows = ((source.location(i), number, source.values(i)) for i, number in enumerate(source.row_numbers))
+  elif (data := _read_json(source)) is None:
+    rows = ((f"{source}, line {number}", number, values) for number, values in read_json_objects(source))
   else:
-    path = source
-    with files.open_file(path) as file:
-      data = file.read()
-    if path.endswith((".jsonl", ".ndjson")) or _JSON_LINES.match(data):
-      rows = ((f"{path}, line {number}", number, values) for number, values in read_json_objects(path))
+    content = json_text.decode(source, data, _REMEDY)
+    is_list = isinstance(content, list)
+    if is_list and all(isinstance(row, dict) and "context" in row for row in content):
+      rows = ((f"{source}: $[{i}]", i, row) for i, row in enumerate(content))
     else:
-      content = json_text.decode(path, data, _REMEDY)
-      is_list = isinstance(content, list)
-      if is_list and all(isinstance(row, dict) and "context" in row for row in content):
-        rows = ((f"{path}: $[{i}]", i, row) for i, row in enumerate(content))
-      else:
-        articles = json_values.convert(path, {"data": content} if is_list else content, _SquadFile, _REMEDY).data
-  for location, number, values in rows or ():
+      articles = json_values.convert(source, {"data": content} if is_list else content, _SquadFile, _REMEDY).data
+  for location, number, values in rows:
     of_row = json_values.convert(location, values, _ParagraphOfRow, _REMEDY)
     yield location, _make_paragraph(of_row.title, of_row.context), {"id": number, **values}
   for i, article in enumerate(articles):
@@ -214,6 +208,15 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dic
       paragraph = _make_paragraph(article.title, of_article.context)
       for k, values in enumerate(of_article.qas):
         yield f"{source}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, values
+
+
+def _read_json(path: str) -> bytes | None:
+  """Returns the content of a JSON file; None if it has an object on each line."""
+  if path.endswith((".jsonl", ".ndjson")):
+    return None
+  with files.open_file(path) as file:
+    data = file.read()
+  return None if _JSON_LINES.match(data) else data
 
 
 def _make_paragraph(title: Any, context: str) -> SquadParagraph:

@@ -153,7 +153,7 @@ class TaggingData(FinetuningData):
     return super().checkpoint_settings() | {"scheme": self.config.scheme, "labels": self.config.labels}
 
   def row_settings(self, split: str) -> dict[str, Any]:
-    """Returns the columns that are read, and the rule for words."""
+    """Returns the columns that are read, what offsets count, and the rule for words."""
     del split
     return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "offsets", "word_rule")}
 
@@ -181,8 +181,9 @@ def read_texts(
   """
   scheme = SCHEMES[config.scheme]
   texts: list[TaggedText] = []
-  pairs = list((_read_with_offsets if _has_objects(source) else _read_sentences)(source, config, with_tags))
-  to_scheme = {IO: bio_of_io}.get(config.scheme, list)
+  read = _read_with_offsets if _has_objects(source) else _read_sentences
+  pairs = list(read(source, config, with_tags))
+  to_scheme = bio_of_io if config.scheme == IO else list
   if config.scheme == BIO and is_iob1(tags for _, tags in pairs):
     log(f"{source}: its tags are IOB1, where a span begins with I-: converted to BIO")
     to_scheme = bio_of_iob1
@@ -356,7 +357,7 @@ class _OffsetError(UserError):
 def _read_with_offsets(
   source: DataSource, config: TaggingConfig, with_tags: bool
 ) -> Sequence[tuple[TaggedText, Sequence[str]]]:
-  """Reads all objects. Offsets count UTF-16 units if a span's own text does not fit characters, and all fit those."""
+  """Reads all objects. Offsets count UTF-16 units if the text of a span shows it, and the texts of all spans agree."""
   try:
     return list(_read_objects(source, config, with_tags))
   except _OffsetError as error:
@@ -415,7 +416,7 @@ def _of_label_studio(location: str, values: Mapping[str, Any]) -> Mapping[str, A
   results = finished[0].get("result") if finished else []
   if not isinstance(results, list):
     raise UserError(f"{location}: annotations[0] has no list 'result'")
-  # Other results, such as relations, have no labels.
+  # A result without labels, such as a relation between spans, is not a span.
   found = [item["value"] for item in results if isinstance(item, dict) and "labels" in (item.get("value") or ())]
   return {**data, SPANS: found}
 

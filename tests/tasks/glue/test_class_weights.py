@@ -1,4 +1,4 @@
-"""--class_weights and --label_smoothing: weights equal scikit-learn's, and the loss is the closed form."""
+"""Tests of --class_weights and --label_smoothing: scikit-learn's weights, and the closed form of the loss."""
 
 from __future__ import annotations
 
