@@ -89,9 +89,7 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
   for token in new_tokens:
     if len(new.encode(token)) > 1:
       raise UserError(f"{path}, line {lines[token]}: {token!r} would be cut in any case: leave it out, or change it")
-  log(
-    f"{path}: {len(new_tokens)} of its {counted(len(lines), 'token')} are new: {counted(len(old_ids), 'piece')} added"
-  )
+  log(f"{path}: {counted(len(new_tokens), 'token')} of {len(lines)} added, as {counted(len(old_ids), 'piece')}")
 
   # The weights. Embeddings that are padded to a larger number have room for the first new pieces.
   weights = {}
