@@ -19,7 +19,7 @@ setup(
   license="Apache-2.0",
   license_files=["LICENSE"],
   classifiers=[
-    "Development Status :: 4 - Beta",
+    "Development Status :: 5 - Production/Stable",
     "Environment :: Console",
     "Intended Audience :: Developers",
     "Intended Audience :: Science/Research",

@@ -255,6 +255,8 @@ def test_the_version_agrees_with_the_changelog() -> None:
   released = [Version(text) for text in re.findall(r"^## \[(\d[^\]]*)\]", changelog, re.MULTILINE)]
   newest = max(released, default=Version("0"))
   assert version > newest if version.is_devrelease else version == newest
+  citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+  assert version.is_devrelease or f"\nversion: {version}\n" in citation
 
 
 def test_python_versions_agree() -> None:
