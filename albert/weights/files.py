@@ -78,14 +78,16 @@ class WeightLocation:
     """The model's config beside the weights; None if there is none."""
     return load_model_config(self.config_file) if self.config_file else None
 
-  def require_config_file(self, given: str) -> str:
-    """The path of the model's config: the given one, else the one beside the weights. Raises UserError without any."""
+  def require_config(self, given: str | None = None) -> ModelConfig:
+    """The model's config: that of the given file, else the one beside the weights. Raises UserError without any.
+
+    Args:
+      given: the value of --albert_config_file; None if the command has no such flag.
+    """
     if path := given or self.config_file:
-      return path
-    raise UserError(
-      f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it; give the model's config with "
-      "--albert_config_file"
-    )
+      return load_model_config(path)
+    remedy = "put it there" if given is None else "give the model's config with --albert_config_file"
+    raise UserError(f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it: {remedy}")
 
   @property
   def class_keys(self) -> dict[str, Any]:
