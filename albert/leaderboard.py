@@ -38,6 +38,7 @@ from albert.runs import output_files
 from albert.settings import costs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
+from albert.weights.files import find_weights
 
 TABLE_FILE, SUBMISSION_FOLDER = "table.md", "submission"
 # The archive for gluebenchmark.com.
@@ -287,8 +288,7 @@ def write_submission(plan: LeaderboardPlan) -> list[str]:
     for name, task in plan.tasks.items():
       for file_name in sorted(task.benchmark.submission):
         with files.open_file(files.join(task.final, file_name)) as file:
-          content = file.read()
-        contents[files.join(directory, "GLUE" if name in GLUE_TASKS else name, file_name)] = content
+          contents[files.join(directory, "GLUE" if name in GLUE_TASKS else name, file_name)] = file.read()
     glue_paths = [path for path in contents if path.startswith(files.join(directory, "GLUE/"))]
     for path in sorted(glue_paths):
       archive.writestr(zipfile.ZipInfo(os.path.basename(path), _DATE), contents[path], zipfile.ZIP_DEFLATED)
@@ -317,16 +317,6 @@ def define_flags() -> None:
   command_flags.define("int", "num_runs", 5, num_runs_help, allowed=command_flags.Range(1))
 
 
-def read_model(init_checkpoint: str) -> ModelConfig:
-  """Returns the model of pretrained weights."""
-  from albert.weights.files import open_weights
-
-  model = open_weights(init_checkpoint, flag="--init_checkpoint").config()
-  if model is None:
-    raise UserError(f"--init_checkpoint={init_checkpoint}: its directory has no model config (albert_config.json)")
-  return model
-
-
 def main() -> None:
   """Prints the plan and its cost, runs it, and writes the table and the submissions."""
   values = flags.FLAGS
@@ -337,7 +327,7 @@ def main() -> None:
   plan = LeaderboardPlan(
     [make_benchmark(name, task) for name, task in tasks.items()],
     init_checkpoint=files.absolute(values.init_checkpoint),
-    model=read_model(values.init_checkpoint),
+    model=find_weights(values.init_checkpoint).require_config(),
     scale=catalog.read_scale(values.scale),
     output_dir=os.path.abspath(values.output_dir),
     num_runs=values.num_runs,

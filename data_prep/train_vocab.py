@@ -12,7 +12,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import os
 import random
 import sys
 import time
@@ -38,8 +37,8 @@ from data_prep.text_files import cut_line, open_text_lines
 FLAGS = flags.FLAGS
 
 _SENTENCES_ON_LINES = ReadingSettings()
-# The extensions of the files of vocabularies that are no SentencePiece models.
-_EXTENSIONS = {vocabulary.WORDPIECE: "txt", vocabulary.BYTE_LEVEL_BPE: "json"}
+# The names of the files of vocabularies that are no SentencePiece models.
+_FILE_NAMES = {vocabulary.WORDPIECE: "vocab.txt", vocabulary.BYTE_LEVEL_BPE: "vocab.json"}
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
 
@@ -67,9 +66,7 @@ def define_flags() -> None:
     choices=[vocabulary.UNIGRAM, vocabulary.BPE, vocabulary.WORDPIECE, vocabulary.BYTE_LEVEL_BPE],
   )
   outputs = "spiece.model and spiece.vocab, or vocab.txt, or vocab.json and merges.txt"
-  define("str", "output_dir", None, f"directory to write to: {outputs}, and tokenizer_config.json")
-  outputs = "PREFIX.model and PREFIX.vocab, or PREFIX.txt, or PREFIX-vocab.json and PREFIX-merges.txt"
-  define("str", "output_prefix", None, f"instead of --output_dir: write {outputs}")
+  define("str", "output_dir", None, f"directory to write to: {outputs}, and tokenizer_config.json", required=True)
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
   define("int", "vocab_size", 30000, "number of pieces, special tokens included", allowed=size)
   define("bool", "do_lower_case", True, "convert the text to lower case; byte_level_bpe never does")
@@ -118,63 +115,41 @@ def define_flags() -> None:
   define("int", "num_threads", 16, threads, allowed=Range(1, 1024))
 
 
-def _make_output_prefix() -> str:
-  """Returns the path of the model without .model, and makes its directory."""
-  if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
-    raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
-  if FLAGS.byte_fallback and FLAGS.type in _EXTENSIONS:
-    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
-  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type in _EXTENSIONS else "spiece"))
-  if FLAGS.output_prefix and FLAGS.type == vocabulary.BYTE_LEVEL_BPE:
-    prefix += "-vocab"
-  if folder := prefix.rpartition("/")[0]:
-    files.makedirs(folder)
-  return prefix
-
-
 def main() -> None:
   reading = formats.settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
   formats.check_inputs(paths, reading)
-  prefix = _make_output_prefix()
-  folder, name = os.path.split(prefix)
-  # The lock keeps another process from replacing one of the two files while this one writes the other.
-  extension = _EXTENSIONS.get(FLAGS.type, "model")
+  if FLAGS.byte_fallback and FLAGS.type in _FILE_NAMES:
+    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
+  name = _FILE_NAMES.get(FLAGS.type, "spiece.model")
+  path = files.join(FLAGS.output_dir, name)
+  files.makedirs(FLAGS.output_dir)
   # A directory has one file that records the settings of all vocabularies in it.
-  has_others = any(files.exists(files.join(folder or ".", other)) for other in NAMES if other != f"{name}.{extension}")
-  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
+  has_others = any(files.exists(files.join(FLAGS.output_dir, other)) for other in NAMES if other != name)
+  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and has_others:
     switches = {"do_lower_case": FLAGS.do_lower_case, "keep_accents": FLAGS.keep_accents}
-    recorded_settings.known_settings(f"{prefix}.{extension}", **switches)
-  with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
-    if files.exists(path := f"{prefix}.{extension}"):
+    recorded_settings.known_settings(path, **switches)
+  # The lock keeps another process from replacing one of the two files while this one writes the other.
+  with DirectoryLock(FLAGS.output_dir, f"training {name}", f".{name.partition('.')[0]}.lock") as lock:
+    if files.exists(path):
       log(f"warning: replacing {path}, which shards and models that were made with it need: another path keeps it")
-    _train(paths, reading, prefix, lock)
+    _train(paths, reading, path, lock)
 
 
-def _record_settings(path: str) -> None:
-  """Writes how the text was normalized beside the vocabulary, from where all commands take it."""
-  config = TokenizerConfig(path, FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
-  if FLAGS.output_dir:
-    values = recorded_settings.huggingface_tokenizer_config(config)
-    del values["tokenizer_class"]  # the directory may have vocabularies of several kinds
-    files.write_json(files.join(FLAGS.output_dir, SETTINGS_FILE), values)
-  elif config != TokenizerConfig(path):
-    words = ["--nodo_lower_case"] * (not FLAGS.do_lower_case) + ["--keep_accents"] * FLAGS.keep_accents
-    log(f"{path}: give {' '.join(words)} with it to every command; only --output_dir records it")
-
-
-def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
-  """Draws a sample of the lines, trains a vocabulary on it, and writes the files."""
+def _train(paths: Sequence[str], reading: ReadingSettings, path: str, lock: DirectoryLock) -> None:
+  """Draws a sample of the lines, trains a vocabulary on it, and writes its files and the settings of the text."""
   rng = random.Random(FLAGS.random_seed)
   sample, num_lines = vocabulary.sample_lines(read_lines(paths, reading), FLAGS.input_sentence_size, rng)
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   with elapsed_time("training the vocabulary"):
-    contents, num_pieces = _TRAINERS.get(FLAGS.type, _train_sentence_piece)(sample, prefix)
+    contents, num_pieces = _TRAINERS.get(FLAGS.type, _train_sentence_piece)(sample, path)
   lock.check()
-  path = next(iter(contents))
   if FLAGS.type != vocabulary.BYTE_LEVEL_BPE:
-    _record_settings(path)
+    config = TokenizerConfig(path, FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
+    values = recorded_settings.huggingface_tokenizer_config(config)
+    del values["tokenizer_class"]  # the directory may have vocabularies of several kinds
+    files.write_json(files.join(FLAGS.output_dir, SETTINGS_FILE), values)
   for file, content in reversed(contents.items()):
     files.write_atomically(file, content)
   print(f"{path}: {num_pieces:,} pieces, trained in {time.monotonic() - start:.0f} s")
@@ -184,7 +159,7 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
 _Vocabulary: TypeAlias = tuple[dict[str, bytes | str], int]
 
 
-def _train_wordpiece(sample: Sequence[str], prefix: str) -> _Vocabulary:
+def _train_wordpiece(sample: Sequence[str], path: str) -> _Vocabulary:
   pieces = vocabulary.train_wordpiece(
     (line for sentence in sample for line in cut_line(sentence)),
     vocab_size=FLAGS.vocab_size,
@@ -193,17 +168,17 @@ def _train_wordpiece(sample: Sequence[str], prefix: str) -> _Vocabulary:
     character_coverage=FLAGS.character_coverage,
     required_chars=vocabulary.ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
   )
-  return {f"{prefix}.txt": "".join(f"{piece}\n" for piece in pieces)}, len(pieces)
+  return {path: "".join(f"{piece}\n" for piece in pieces)}, len(pieces)
 
 
-def _train_byte_level_bpe(sample: Sequence[str], prefix: str) -> _Vocabulary:
+def _train_byte_level_bpe(sample: Sequence[str], path: str) -> _Vocabulary:
   lines = (line for sentence in sample for line in cut_line(sentence))
   contents = vocabulary.train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
   num_pieces = len(json_text.decode("vocab.json", contents[0]))
-  return dict(zip(vocabulary_paths(f"{prefix}.json"), contents, strict=True)), num_pieces
+  return dict(zip(vocabulary_paths(path), contents, strict=True)), num_pieces
 
 
-def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
+def _train_sentence_piece(sample: Sequence[str], path: str) -> _Vocabulary:
   model = vocabulary.train_model(
     sample,
     vocab_size=FLAGS.vocab_size,
@@ -216,7 +191,8 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
     model_type=FLAGS.type,
     byte_fallback=FLAGS.byte_fallback,
   )
-  return {f"{prefix}.model": model, f"{prefix}.vocab": vocabulary.format_vocab_file(model)}, FLAGS.vocab_size
+  scores = vocabulary.format_vocab_file(model)
+  return {path: model, files.join(FLAGS.output_dir, "spiece.vocab"): scores}, FLAGS.vocab_size
 
 
 _TRAINERS = {vocabulary.WORDPIECE: _train_wordpiece, vocabulary.BYTE_LEVEL_BPE: _train_byte_level_bpe}

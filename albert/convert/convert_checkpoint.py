@@ -10,7 +10,7 @@ from albert.convert import larger_model
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.embed.sentence_vectors import Part, SentenceVectors, read_sentence_vectors, write_sentence_vectors
-from albert.errors import RunError, UserError
+from albert.errors import UserError
 from albert.io import files, local_files
 from albert.io.progress import log
 from albert.runs.output_files import CONVERSION
@@ -55,7 +55,8 @@ def convert(
   if architecture and target_format != "huggingface":
     raise UserError(f"--architecture={architecture}: is for --format=huggingface")
   output_dir = output_dir.rstrip("/")
-  _check_empty(output_dir)
+  if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
+    raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
   files.remove_leftovers(os.path.dirname(output_dir) or ".")
   staging = files.staging_path(output_dir)
@@ -77,20 +78,11 @@ def convert(
       for name, content in read_vocabulary_files(model.tokenizer_config.model_file).items():
         files.write_atomically(files.join(staging, name), content)
     local_files.sync_tree(staging)
-    try:
-      files.replace(staging, output_dir)
-    except (UserError, RunError):
-      _check_empty(output_dir)  # gives a clearer error if another process has written there in the meantime
-      raise
+    files.replace(staging, output_dir)
   except BaseException:
     files.discard(staging)
     raise
   return report
-
-
-def _check_empty(output_dir: str) -> None:
-  if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
-    raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
 def _write_sentence_parts(model: ConvertedModel, directory: str) -> ConvertedModel:

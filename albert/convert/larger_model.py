@@ -25,9 +25,9 @@ from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.tokenizer_json import encode_piece
 from albert.tokenization.vocabulary import WORD_START, read_vocabulary_files
+from albert.weights.names import WORD_EMBEDDINGS
 
-_WORD_EMBEDDINGS, _OUTPUT_BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
-_POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
+_POSITION_EMBEDDINGS, _OUTPUT_BIAS = "bert/embeddings/position_embeddings", "cls/predictions/output_bias"
 
 
 def add_positions(model: ConvertedModel, num_positions: int) -> ConvertedModel:
@@ -93,11 +93,11 @@ def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedMod
 
   # The weights. Embeddings that are padded to a larger number have room for the first new pieces.
   weights = {}
-  for key in {_WORD_EMBEDDINGS, _OUTPUT_BIAS} & model.weights.keys():
+  for key in {WORD_EMBEDDINGS, _OUTPUT_BIAS} & model.weights.keys():
     rows = model.weights[key]
     new_rows = [rows[ids].mean(axis=0, dtype=np.float64).astype(np.float32) for ids in old_ids.values()]
     weights[key] = np.concatenate([rows[: old.vocab_size], new_rows, rows[new.vocab_size :]])
-  config = dataclasses.replace(model.config, vocab_size=len(weights[_WORD_EMBEDDINGS]))
+  config = dataclasses.replace(model.config, vocab_size=len(weights[WORD_EMBEDDINGS]))
   return dataclasses.replace(_replace_rows(model, config, weights), tokenizer_config=settings)
 
 

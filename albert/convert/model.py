@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.config.model import ModelConfig, load_model_config
+from albert.config.model import ModelConfig
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.arrays import float32_sha256
@@ -58,12 +58,11 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
       albert.tokenization.recorded_settings.tokenizer_config.
   """
   location = find_weights(path)  # a missing file is reported before TensorFlow is imported
-  config_file = location.require_config_file(albert_config_file)
+  config = location.require_config(albert_config_file)
   vocabulary = location.choose_vocabulary(spm_model_file)
-  config = load_model_config(config_file)
   file = open_location(location)
   file.check_groups(config)
-  head_names = _check_weights(file, config, config_file)
+  head_names = _check_weights(file, config, albert_config_file or file.config_file)
   weights = {name: file.read(name) for name in sorted(file.entries)}
   sources = {name: file.entries[name].array.name for name in weights}
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
@@ -71,7 +70,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   return ConvertedModel(config, weights, sources, head_names, settings, file.run, class_keys, file.directory)
 
 
-def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
+def _check_weights(file: WeightFile, config: ModelConfig, config_file: str | None) -> tuple[str, ...]:
   """Checks that a file has exactly the weights of a config and of some heads, and returns the names of these heads."""
   has_pooler = any(name in file.entries for name in POOLER)  # some classes of transformers have none
   expected_shapes: dict[str, tuple[int | None, ...]] = {

@@ -283,11 +283,13 @@ def import_pyarrow(path: str) -> Any:
   """Imports pyarrow with its modules for Parquet and Arrow files.
 
   Args:
-    path: the file to read, for the message.
+    path: the file, for the message.
   Raises:
     UserError: pyarrow is not installed; the message gives the command that installs it.
   """
-  with local_files.required_library(path, "reading Parquet and Arrow files needs pyarrow", "pip install 'pyarrow>=15'"):
+  with local_files.required_library(
+    path, "reading or writing Parquet and Arrow files needs pyarrow", "pip install 'pyarrow>=15'"
+  ):
     import pyarrow
     import pyarrow.ipc
     import pyarrow.parquet

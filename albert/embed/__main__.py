@@ -29,7 +29,7 @@ from albert.io import files, json_text
 from albert.io.progress import Progress, log
 from albert.io.text import counted
 from albert.tokenization.vocabulary import NO_VOCABULARY
-from albert.weights.files import CONFIG_NAMES, find_weights
+from albert.weights.files import find_weights
 
 if TYPE_CHECKING:
   import numpy as np
@@ -96,9 +96,7 @@ def main() -> None:
   """Writes the embeddings of the texts."""
   values = flags.FLAGS
   weights = find_weights(values.checkpoint, flag="--checkpoint", select="")
-  config = weights.config()
-  if config is None:
-    raise UserError(f"--checkpoint={values.checkpoint}: has no {' or '.join(CONFIG_NAMES)} beside it: put it there")
+  config = weights.require_config()
   if weights.vocabulary is None:
     raise UserError(f"--checkpoint={values.checkpoint}: {NO_VOCABULARY}")
   if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:

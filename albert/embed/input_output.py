@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from albert.data import tables
+from albert.data import rows, tables
 from albert.errors import UserError
 from albert.io import files
-from albert.io.local_files import required_library
 
 # Files that hold tables, of which --text_column must name a column.
 _TABLE_EXTENSIONS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
@@ -106,7 +105,7 @@ def check_output(path: str, *, for_queries: bool = False) -> None:
   if directory and not files.is_remote(path) and not files.is_dir(directory):
     raise UserError(f"{FLAG}={path}: there is no directory {directory}: make it first")
   if path.endswith(PARQUET):
-    _import_pyarrow(path)
+    rows.import_pyarrow(f"{FLAG}={path}")
 
 
 @contextlib.contextmanager
@@ -143,7 +142,7 @@ def write_vectors(path: str, num_rows: int, hidden_size: int, *, ids_are_numbers
         ids_file.write("".join(f"{text_id}\n" for text_id in ids).encode())
 
     else:
-      pyarrow = _import_pyarrow(path)
+      pyarrow = rows.import_pyarrow(f"{FLAG}={path}")
       id_type = pyarrow.int64() if ids_are_numbers else pyarrow.string()
       schema = pyarrow.schema([("id", id_type), ("embedding", pyarrow.list_(pyarrow.float32(), hidden_size))])
       parquet = stack.enter_context(pyarrow.parquet.ParquetWriter(file, schema))
@@ -154,14 +153,6 @@ def write_vectors(path: str, num_rows: int, hidden_size: int, *, ids_are_numbers
         parquet.write_batch(pyarrow.record_batch([pyarrow.array(list(ids), id_type), embeddings], schema=schema))
 
     yield write
-
-
-def _import_pyarrow(path: str) -> Any:
-  advice = f"pip install 'pyarrow>=15', or give a {NPY} file"
-  with required_library(f"{FLAG}={path}", "writing Parquet files needs pyarrow", advice):
-    import pyarrow
-    import pyarrow.parquet
-  return pyarrow
 
 
 class NearestRows:

@@ -17,8 +17,8 @@ from albert.io import files
 from albert.io.text import format_value
 from albert.tokenization.recorded_settings import SENTENCE_SETTINGS, read_tokenizer_config
 from albert.tokenization.vocabulary import SENTENCE_PARTS, sentence_parts
-from albert.weights.arrays import SAFETENSORS_FILE, open_safetensors
-from albert.weights.torch_files import open_torch_file
+from albert.weights.arrays import SAFETENSORS_FILE
+from albert.weights.files import find_weights, open_arrays
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -141,11 +141,7 @@ def read_sentence_vectors(directory: str, flag: str) -> SentenceVectors | None:
   for name, (_, folder) in zip(names[1:], found[1:], strict=True):
     weights = {}
     if name == "Dense":
-      torch_file = files.join(folder, "pytorch_model.bin")
-      if files.exists(torch_file):
-        arrays = open_torch_file(torch_file, flag)
-      else:
-        arrays = open_safetensors(files.join(folder, SAFETENSORS_FILE), flag)
+      arrays = open_arrays(find_weights(folder, flag=flag))
       weights = {key: array.read() for key, array in arrays.items()}
     parts.append(Part(name, _read_settings(files.join(folder, "config.json")), weights))
   limit = _read_settings(files.join(directory, SENTENCE_SETTINGS)).get("max_seq_length")

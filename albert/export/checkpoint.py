@@ -12,7 +12,7 @@ import numpy as np
 
 from albert import startup
 from albert.config.base import check_types, from_dict, option_fields
-from albert.config.model import ModelConfig, load_model_config
+from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.embed.sentence_vectors import read_sentence_vectors
 from albert.errors import UserError
@@ -119,7 +119,7 @@ def find_checkpoint(
     UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
   weights = find_weights(path, flag=flag, select=select)
-  config = load_model_config(weights.require_config_file(albert_config_file))
+  config = weights.require_config(albert_config_file)
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
     remedy = f"{NO_VOCABULARY}, or give it with --spm_model_file" if flag == FLAG else NO_VOCABULARY

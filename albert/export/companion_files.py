@@ -81,7 +81,7 @@ class RequestField:
   is_list: bool = False
 
 
-class CheckpointOrigin(msgspec.Struct):
+class CheckpointOrigin(msgspec.Struct, frozen=True):
   """The path and the step of the checkpoint that a model was made from, if they are known."""
 
   path: str | None = None
@@ -101,7 +101,7 @@ class Description(msgspec.Struct, kw_only=True):
   answers: dict[str, str]
   labels: list[str]
   counted_by: str
-  checkpoint: CheckpointOrigin | None = None
+  checkpoint: CheckpointOrigin = CheckpointOrigin()
   files: dict[str, dict[json_values.FileName, str]] = {}
   checksum: str = ""
 

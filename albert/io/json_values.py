@@ -1,8 +1,8 @@
 """Parses JSON and checks it against a schema. Errors are one line that says where the fault is.
 
-All JSON of the project is read here, or without a schema by `albert.io.json_text`. A schema is a type that msgspec can
-convert to: a `msgspec.Struct`, a dataclass, `dict[str, float]`, and so on. It is defined beside the code that reads the
-file.
+All JSON of the project is read here, or without a schema by `albert.io.json_text`, except for JSON lines of which data
+preparation needs a single field. A schema is a type that msgspec can convert to: a `msgspec.Struct`, a dataclass,
+`dict[str, float]`, and so on. It is defined beside the code that reads the file.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ _REWORDINGS = (
     lambda match: " or ".join(_TYPE_NAMES.get(name, name) for name in match[1].split(" | ")),
   ),
 )
-
-# The decoders of `read_text_field`.
-_RAW_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT_DECODER = msgspec.json.Decoder(str | None)
 
 
 def parse(
@@ -97,19 +93,3 @@ def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") ->
       problem = pattern.sub(words, problem)
     message = f"{path.replace('`', '')} {problem}".lstrip()
     raise UserError(f"{source}: {message}" + (f": {remedy}" if remedy else "")) from error
-
-
-def read_text_field(line: bytes, field: str) -> str | None:
-  """Returns the text in a field of a JSON object, None for null. Other fields are not decoded, which saves time.
-
-  Raises:
-    KeyError: the field is missing. The arguments of the error are the fields that are there.
-    ValueError: the line is not a JSON object, or the field is neither a text nor null.
-  """
-  try:
-    raw_fields = _RAW_FIELDS_DECODER.decode(line)
-    if field in raw_fields:
-      return _TEXT_DECODER.decode(raw_fields[field])
-  except (msgspec.DecodeError, RecursionError) as error:
-    raise ValueError(str(error)) from None
-  raise KeyError(*raw_fields)

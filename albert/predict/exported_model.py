@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from albert import startup
@@ -19,20 +20,20 @@ from albert.errors import RunError, UserError
 from albert.export.companion_files import (
   DESCRIPTION,
   EXPORT_AGAIN,
-  CheckpointOrigin,
   Description,
+  describe_model,
   plain_value,
   read_description,
   text_inputs,
 )
 from albert.export.registry import FORMS, TEXT_SIGNATURE, list_versions
 from albert.io import files
+from albert.io.local_files import describe_error
 from albert.predict.requests import PredictRequest
 from albert.runs.output_files import RUNS
 
 _SAVED_MODEL = "saved_model.pb"
 _PROBABILITIES, _LABELS = "probabilities", "labels"
-_MAX_REASON_CHARACTERS = 200
 # TensorFlow imports one of these at the end of its own import, and continues without it if that fails.
 _KERAS_MODULES = ("keras.src", "tf_keras.src")
 # The libraries of the tokenizers' ops, such as SentencepieceOp, in the directory of tensorflow_text.
@@ -66,13 +67,13 @@ class ExportedModel:
         self._loaded = self._tf.saved_model.load(readable_directory)  # the signature needs it
       self._signature = self._loaded.signatures[TEXT_SIGNATURE]
     except Exception as error:
-      raise UserError(f"--model={path}: does not load ({_one_line(error)}): {EXPORT_AGAIN}") from error
+      raise UserError(f"--model={path}: does not load ({describe_error(error)}): {EXPORT_AGAIN}") from error
 
   def describe_origin(self) -> str:
     """Names the directory and the task of the model, and its checkpoint and step if the export recorded them."""
     checkpoint = self.description.checkpoint
-    path = f", made from {checkpoint.path}" if checkpoint and checkpoint.path else ""
-    step = "" if checkpoint is None or checkpoint.step is None else f" (step {checkpoint.step})"
+    path = "" if checkpoint.path in (None, self.directory) else f", made from {checkpoint.path}"
+    step = "" if checkpoint.step is None else f" (step {checkpoint.step})"
     return f"{self.directory}: {self.description.task}{path}{step}"
 
   def answer(self, requests: Sequence[PredictRequest]) -> list[dict[str, Any]]:
@@ -93,7 +94,9 @@ class ExportedModel:
     except self._tf.errors.ResourceExhaustedError:  # albert.app has a message for too little memory
       raise
     except self._tf.errors.OpError as error:
-      raise RunError(f"{_describe_lines(requests)}: the model fails ({_one_line(error)}): {EXPORT_AGAIN}") from error
+      raise RunError(
+        f"{_describe_lines(requests)}: the model fails ({describe_error(error)}): {EXPORT_AGAIN}"
+      ) from error
     for name in self.description.answers:
       if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
         raise RunError(f"{_describe_lines(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
@@ -146,14 +149,7 @@ class CheckpointModel(ExportedModel):
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path
-    self.description = Description(
-      task=form.name,
-      fields=list(model.fields),
-      answers=dict(model.available_answers()),
-      labels=list(model.labels),
-      counted_by=model.counted_by,
-      checkpoint=CheckpointOrigin(step=checkpoint.step),
-    )
+    self.description = msgspec.convert(describe_model("", form, model, checkpoint), Description)
     self._tf = import_tensorflow()
     self._signature = text_function(model)
 
@@ -196,10 +192,6 @@ def import_tensorflow() -> Any:
   else:
     import tensorflow_text  # noqa: F401  (registers the ops)
   return tf
-
-
-def _one_line(error: Exception) -> str:
-  return " ".join(str(error).split())[:_MAX_REASON_CHARACTERS] or type(error).__name__
 
 
 def _describe_lines(requests: Sequence[PredictRequest]) -> str:

@@ -199,7 +199,16 @@ def answer_batches(
   num_lines = 0
   line_batches = read_line_batches(file, batch_size * _MAX_SORTED_BATCHES, parser.source, first_lines=batch_size)
   for lines in _merge_until_format_is_known(parser, line_batches):
-    requests, error = _parse_lines(parser, lines, num_lines + 1)
+    requests: list[PredictRequest] = []
+    error = None
+    try:
+      for line_number, line in enumerate(lines, start=num_lines + 1):
+        if line_number == 1:
+          check_first_line(parser.source, line)
+        if request := parser.parse(line_number, line.rstrip(b"\r\n")):
+          requests.append(request)
+    except UserError as caught:
+      error = caught
     num_lines += len(lines)
     if requests:
       yield answer_requests(model, requests, batch_size)
@@ -207,23 +216,6 @@ def answer_batches(
       progress.update(sum(map(len, lines)))
     if error:  # raised only now, so that the lines before it are answered
       raise error
-
-
-def _parse_lines(
-  parser: RequestParser, lines: Sequence[bytes], first_line_number: int
-) -> tuple[list[PredictRequest], UserError | None]:
-  """Parses lines up to the first one that is not valid: the requests, and the error of that line, if there is one."""
-  requests: list[PredictRequest] = []
-  for line_number, line in enumerate(lines, start=first_line_number):
-    try:
-      if line_number == 1:
-        check_first_line(parser.source, line)
-      request = parser.parse(line_number, line.rstrip(b"\r\n"))
-    except UserError as error:
-      return requests, error
-    if request is not None:
-      requests.append(request)
-  return requests, None
 
 
 def _cut_into_batches(

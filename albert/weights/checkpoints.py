@@ -115,10 +115,8 @@ def find_damage(path: str, step: int | None = None) -> str | None:
   try:
     with files.convert_errors(path, "read"):
       names = files.listdir(path)
-    if MANIFEST_FILE not in names:
-      return f"no {MANIFEST_FILE}, so it was never finished"
-    if not files.is_regular(files.join(path, MANIFEST_FILE)):
-      return f"{MANIFEST_FILE} is not a regular file"
+    if MANIFEST_FILE not in names or not files.is_regular(files.join(path, MANIFEST_FILE)):
+      return f"no file {MANIFEST_FILE}, so it was never finished"
     with files.open_file(files.join(path, MANIFEST_FILE)) as file:
       content = file.read()
     try:
@@ -142,8 +140,6 @@ def _find_file_damage(path: str, name: str, entry: _FileEntry) -> str | None:
   """Compares a file with its entry in the manifest, and returns a description of its damage."""
   if not files.exists(path):
     return f"{name} is missing"
-  if not files.is_regular(path):
-    return f"{name} is not a regular file"
   if files.size(path) != entry.bytes:
     return f"{name} has {files.size(path)} bytes instead of {entry.bytes}"
   return f"{name} is damaged (its SHA-256 differs from the manifest's)" if file_sha256(path) != entry.sha256 else None
@@ -404,8 +400,6 @@ class CheckpointManager:
     """
     if not files.exists(self.directory) and not os.path.islink(self.directory):
       return []
-    if not files.is_dir(self.directory):
-      raise UserError(f"{self.directory}: must be a directory of checkpoints, but is not a directory: move it away")
     with files.convert_errors(self.directory, "read"):
       matches = [STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)

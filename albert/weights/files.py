@@ -22,6 +22,7 @@ from albert.tokenization.vocabulary import find_vocabulary, run_directories, tra
 from albert.weights import names as weight_names
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
+from albert.weights.torch_files import open_torch_file
 
 FLAG, RESUME_FLAG = "--init_checkpoint", "--resume_from"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -78,14 +79,16 @@ class WeightLocation:
     """The model's config beside the weights; None if there is none."""
     return load_model_config(self.config_file) if self.config_file else None
 
-  def require_config_file(self, given: str) -> str:
-    """The path of the model's config: the given one, else the one beside the weights. Raises UserError without any."""
+  def require_config(self, given: str | None = None) -> ModelConfig:
+    """The model's config: that of the given file, else the one beside the weights. Raises UserError without any.
+
+    Args:
+      given: the value of --albert_config_file; None if the command has no such flag.
+    """
     if path := given or self.config_file:
-      return path
-    raise UserError(
-      f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it; give the model's config with "
-      "--albert_config_file"
-    )
+      return load_model_config(path)
+    remedy = "put it there" if given is None else "give the model's config with --albert_config_file"
+    raise UserError(f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it: {remedy}")
 
   @property
   def class_keys(self) -> dict[str, Any]:
@@ -365,15 +368,7 @@ def open_location(location: WeightLocation) -> WeightFile:
   Raises:
     UserError: the weights are damaged, or their names are not those of an ALBERT.
   """
-  path, source = location.path, f"{location.flag}={location.path}"
-  if location.prefix:
-    arrays = open_bundle(location.prefix, location.flag)
-  elif path.endswith(_TORCH_EXTENSIONS) and not files.is_dir(path):
-    from albert.weights.torch_files import open_torch_file
-
-    arrays = open_torch_file(path, location.flag)
-  else:
-    arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
+  arrays, source = open_arrays(location), f"{location.flag}={location.path}"
   weights = {name: array for name, array in arrays.items() if _is_weight(name, arrays)}
   if not weights:
     raise UserError(f"{source}: holds no weights; give another file")
@@ -390,6 +385,16 @@ def open_location(location: WeightLocation) -> WeightFile:
   if weight_names.OUTPUT_SCALE in entries:
     entries = _with_scaled_head(entries)
   return WeightFile(**vars(location), entries=entries)
+
+
+def open_arrays(location: WeightLocation) -> dict[str, Array]:
+  """Opens the arrays in files that `find_weights` has found, by the names that they have there."""
+  path = location.path
+  if location.prefix:
+    return open_bundle(location.prefix, location.flag)
+  if path.endswith(_TORCH_EXTENSIONS) and not files.is_dir(path):
+    return open_torch_file(path, location.flag)
+  return open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
 
 
 def _is_weight(name: str, arrays: Mapping[str, Array]) -> bool:

@@ -205,10 +205,8 @@ def to_huggingface(name: str) -> TranslatedName | None:
     return TranslatedName(_ARRAYS[name], False)
   module, _, parameter = name.rpartition("/")
   translated = _MODULES.get(module)
-  if block := _BLOCK.match(module):
-    group, inner_group, block_module = block.groups()
-    prefix = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}."
-    translated = prefix + _BLOCK_MODULES[block_module] if block_module in _BLOCK_MODULES else None
+  if (block := _BLOCK.match(module)) and block[3] in _BLOCK_MODULES:
+    translated = f"albert.encoder.albert_layer_groups.{block[1]}.albert_layers.{block[2]}.{_BLOCK_MODULES[block[3]]}"
   if translated is None or parameter not in _PARAMETERS:
     return None
   return TranslatedName(f"{translated}.{_PARAMETERS[parameter]}", parameter == "kernel")
@@ -220,10 +218,8 @@ def from_huggingface(name: str) -> TranslatedName | None:
     return TranslatedName(_ORIGINAL_ARRAYS[name], False)
   module, _, parameter = name.rpartition(".")
   translated = _ORIGINAL_MODULES.get(module)
-  if block := _HUGGINGFACE_BLOCK.match(module):
-    group, inner_group, block_module = block.groups()
-    prefix = f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}/"
-    translated = prefix + _ORIGINAL_BLOCK_MODULES[block_module] if block_module in _ORIGINAL_BLOCK_MODULES else None
+  if (block := _HUGGINGFACE_BLOCK.match(module)) and block[3] in _ORIGINAL_BLOCK_MODULES:
+    translated = f"{_TRANSFORMER_PREFIX}/group_{block[1]}/inner_group_{block[2]}/{_ORIGINAL_BLOCK_MODULES[block[3]]}"
   if translated is None or parameter not in ("weight", "bias"):
     return None
   is_norm = "LayerNorm" in translated.rpartition("/")[2]

@@ -25,6 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert.errors import RunError, UserError
 from albert.io import files
+from albert.io.workers import describe_error
 from albert.tokenization.vocabulary import read_vocabulary_files
 from data_prep.job import Job, OpenPool
 
@@ -33,7 +34,6 @@ _WORKER_ERRORS = {error.__name__: error for error in (UserError, RunError)}
 _WORKER_ERROR = re.compile(rf"\b({'|'.join(_WORKER_ERRORS)}): (.+?)(?: \[while running .*)?$", re.MULTILINE)
 # Beam adds this text to an exception that was raised by a step's own code.
 _RAISED_BY_STEP = "[while running"
-_MAX_REASON_LENGTH = 300
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
@@ -164,10 +164,7 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -
       raise _WORKER_ERRORS[worker_error[1]](worker_error[2]) from error
     if _RAISED_BY_STEP in str(error):  # a fault of this program: its traceback is useful
       raise
-    reason = next(iter(str(error).splitlines()), "")[:_MAX_REASON_LENGTH]
-    raise RunError(
-      f"Beam's runner failed ({type(error).__name__}: {reason}): check its flags after -- and its log"
-    ) from error
+    raise RunError(f"Beam's runner failed ({describe_error(error)}): check its flags after -- and its log") from error
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
   with files.open_file(result_file) as file:

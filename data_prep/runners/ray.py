@@ -28,7 +28,7 @@ from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
 from albert.io.progress import log
-from albert.io.workers import submit_ahead
+from albert.io.workers import describe_error, submit_ahead
 from data_prep.job import Job, OpenPool
 
 _SECONDS_FOR_AN_ANSWER = 10.0
@@ -217,9 +217,8 @@ class RayPool:
         "on all nodes, in the versions of this machine"
       ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
-      reason = next(iter(str(error).splitlines()), "")
       raise RunError(
-        f"a task failed on the Ray cluster ({type(error).__name__}: {reason}): run the same command again; finished "
+        f"a task failed on the Ray cluster ({describe_error(error)}): run the same command again; finished "
         "work is kept. If memory ran out, run fewer tasks on a node: -- --num_cpus=2 reserves two CPUs for each"
       ) from error
     finally:

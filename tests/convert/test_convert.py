@@ -364,7 +364,7 @@ def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path,
     return write(model, directory, target, architecture)
 
   monkeypatch.setattr(convert_checkpoint, "_write", write_after_other_process)
-  with pytest.raises(UserError, match="exists and is not empty"):
+  with pytest.raises(RunError, match=r"out: cannot write it \(Directory not empty\)"):
     convert(source, str(tmp_path / "out"), "huggingface")
   assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
 

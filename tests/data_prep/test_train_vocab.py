@@ -70,7 +70,7 @@ def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Pat
 def test_a_vocabulary_that_is_replaced_is_named(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  values = {"input_file": "", "output_dir": str(tmp_path), "output_prefix": None, "type": "unigram"}
+  values = {"input_file": "", "output_dir": str(tmp_path), "type": "unigram"}
   monkeypatch.setattr(train_vocab, "FLAGS", mock.Mock(**values, byte_fallback=False))
   for name in ("formats", "_train"):
     monkeypatch.setattr(train_vocab, name, mock.Mock())
@@ -79,32 +79,19 @@ def test_a_vocabulary_that_is_replaced_is_named(
   assert f"warning: replacing {tmp_path}/spiece.model, which shards" in capsys.readouterr().err
 
 
-def test_a_cased_vocabulary_without_symbols_is_written_to_a_prefix(tmp_path: Path, corpus_file: str) -> None:
-  prefix = tmp_path / "new" / "cased"
-  completed = run_train_vocab(
-    f"--input_file={corpus_file}", f"--output_prefix={prefix}", "--vocab_size=300", "--nodo_lower_case",
-    "--user_defined_symbols=", "--num_threads=1",
-  )  # fmt: skip
-  assert completed.returncode == 0, completed.stderr
-  assert sorted(path.name for path in prefix.parent.iterdir()) == ["cased.model", "cased.vocab"]
-  assert (
-    "cased.model: give --nodo_lower_case with it to every command; only --output_dir records it" in completed.stderr
-  )
-  pieces = Tokenizer(f"{prefix}.model", do_lower_case=False).pieces
-  assert any(piece.lower() != piece for piece in pieces[5:])
-  assert "£" not in pieces
-
-
 def test_the_settings_are_recorded_beside_the_vocabulary(tmp_path: Path, corpus_file: str) -> None:
   flags = [f"--input_file={corpus_file}", "--vocab_size=300", "--num_threads=1"]
-  completed = run_train_vocab(*flags, f"--output_dir={tmp_path}", "--nodo_lower_case", "--keep_accents")
+  flags += [f"--output_dir={tmp_path}", "--user_defined_symbols="]
+  completed = run_train_vocab(*flags, "--nodo_lower_case", "--keep_accents")
   assert completed.returncode == 0, completed.stderr
-  assert Tokenizer(tmp_path / "spiece.model").normalize("Schön") == "Schön"
+  tokenizer = Tokenizer(tmp_path / "spiece.model")
+  assert tokenizer.normalize("Schön") == "Schön"
+  assert any(piece.lower() != piece for piece in tokenizer.pieces[5:])
+  assert "£" not in tokenizer.pieces
   # Another vocabulary in the same directory has the same settings, because one file records them.
-  for other in (["--type=wordpiece", f"--output_dir={tmp_path}"], [f"--output_prefix={tmp_path}/other"]):
-    completed = run_train_vocab(*flags, *other)
-    assert completed.returncode == 2
-    assert "do_lower_case=true is given, but the vocabulary was made with do_lower_case=false" in completed.stderr
+  completed = run_train_vocab(*flags, "--type=wordpiece")
+  assert completed.returncode == 2
+  assert "do_lower_case=true is given, but the vocabulary was made with do_lower_case=false" in completed.stderr
 
 
 def test_user_defined_symbols_are_normalized_like_the_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,12 +244,6 @@ def test_each_line_is_sampled_equally_often() -> None:
   ("arguments", "message"),
   [
     (["--output_dir=x"], "--input_file"),
-    pytest.param(["--input_file={corpus}"], "give either --output_dir", marks=pytest.mark.thorough),
-    pytest.param(
-      ["--input_file={corpus}", "--output_dir=x", "--output_prefix=y"],
-      "give either --output_dir",
-      marks=pytest.mark.thorough,
-    ),
     pytest.param(
       ["--input_file={corpus}.nothing", "--output_dir={tmp}/x"], "corpus.txt.nothing", marks=pytest.mark.thorough
     ),
@@ -351,14 +332,14 @@ def test_a_wordpiece_vocabulary_that_is_too_small_for_its_characters_is_refused(
 def test_a_byte_level_bpe_vocabulary_is_the_same_in_every_process(tmp_path: Path, corpus_file: str) -> None:
   pytest.importorskip("tokenizers")
   flags = (f"--input_file={corpus_file}", "--type=byte_level_bpe", "--vocab_size=400")
-  completed = run_train_vocab(*flags, f"--output_prefix={tmp_path}/small")
+  completed = run_train_vocab(*flags, f"--output_dir={tmp_path}")
   assert completed.returncode == 0, completed.stderr
-  assert "small-vocab.json: 400 pieces" in completed.stdout
-  assert sorted(path.name for path in tmp_path.iterdir()) == ["small-merges.txt", "small-vocab.json"]
+  assert "vocab.json: 400 pieces" in completed.stdout
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["merges.txt", "vocab.json"]
   lines = [line for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() if line.strip()]
-  written = tuple((tmp_path / name).read_bytes() for name in ("small-vocab.json", "small-merges.txt"))
+  written = tuple((tmp_path / name).read_bytes() for name in ("vocab.json", "merges.txt"))
   assert written == train_byte_level_bpe(lines, vocab_size=400)
-  tokenizer = Tokenizer(tmp_path / "small-vocab.json")
+  tokenizer = Tokenizer(tmp_path / "vocab.json")
   assert tokenizer.pieces[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
   assert tokenizer.decode(tokenizer.encode(lines[0])) == lines[0]
   assert any(len(piece) > 4 and piece.startswith("Ġ") for piece in tokenizer.pieces)

@@ -127,7 +127,7 @@ def test_paths_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: p
   with pytest.raises(UserError, match=r"d.npy: is a directory"):
     check_output(f"{tmp_path}/d.npy")
   monkeypatch.setitem(sys.modules, "pyarrow", None)
-  with pytest.raises(UserError, match=r"x.parquet: writing Parquet files needs pyarrow .*or give a .npy file"):
+  with pytest.raises(UserError, match=r"x.parquet: reading or writing Parquet .* needs pyarrow .*: pip install"):
     check_output(f"{tmp_path}/x.parquet")
 
 

@@ -81,7 +81,8 @@ def test_the_error_of_a_command_has_no_space_for_its_line(tmp_path: Path, monkey
 
 def test_both_commands_name_the_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(runner, "run_plan", mock.Mock(side_effect=OSError(errno.ENOSPC, _NO_SPACE)))
-  monkeypatch.setattr(leaderboard, "read_model", lambda path: named_model("albert_base"))
+  weights = mock.Mock(**{"require_config.return_value": named_model("albert_base")})
+  monkeypatch.setattr(leaderboard, "find_weights", lambda path: weights)
   race = write_made_up_race(tmp_path, num_passages=1)
   for command, words in (
     (experiments, ["--run=masking", "--scale=smoke"]),
