@@ -192,10 +192,6 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
     manifest = Manifest.load(directory)
     if manifest is None:
       continue
-    if not manifest.shards:
-      raise UserError(
-        f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
-      )
     path_of_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
     absent_names = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
     _check_for_missing(directory, absent_names, globs)

@@ -144,9 +144,3 @@ def test_shards_are_read_again_if_their_cache_was_edited(tmp_path: Path) -> None
     assert old in text
     (tmp_path / CACHE_NAME).write_text(text.replace(old, new, 1))
     assert open_globs(f"{tmp_path}/shards/*", tmp_path) == expected
-
-
-def test_a_manifest_without_shards_is_refused(tmp_path: Path) -> None:
-  write_manifest(tmp_path, write_shards(tmp_path, SIZES), SIZES, shards=())
-  with pytest.raises(UserError, match=r"manifest\.json lists no shards: restore it"):
-    open_globs(f"{tmp_path}/*.tfrecord")

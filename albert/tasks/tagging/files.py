@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from albert.data.rows import DataSource, Rows
-from albert.data.tables import is_json_file, read_json_objects, read_lines
+from albert.data.tables import is_json_file, read_lines, read_objects
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import Schema
@@ -232,7 +232,7 @@ def write_predictions(
   """
   lines: list[str] = []
   if _has_objects(source):
-    for (_, values), tags_of_text, spans_of_text in zip(_objects(source), tags, spans, strict=True):
+    for (_, _, values), tags_of_text, spans_of_text in zip(read_objects(source), tags, spans, strict=True):
       predictions = {"predicted_tags": list(tags_of_text), "predicted_spans": list(spans_of_text)}
       lines.append(replace_surrogates(json.dumps({**values, **predictions}, ensure_ascii=False)) + "\n")
   else:
@@ -337,19 +337,6 @@ def _has_objects(source: DataSource) -> bool:
   return isinstance(source, Rows) or is_json_file(source)
 
 
-def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-  """Yields the location and the values of each object."""
-  if isinstance(source, Rows):
-    for index in range(len(source)):
-      yield source.location(index), source.values(index)
-  elif next((line.lstrip()[:1] for _, line in read_lines(source) if line.strip()), "") == "[":
-    for index, values in enumerate(files.read_json(source, list[dict[str, Any]], "give a list of objects")):
-      yield f"{source}: $[{index}]", values
-  else:
-    for number, values in read_json_objects(source):
-      yield f"{source}, line {number}", values
-
-
 class _OffsetError(UserError):
   """The text of a span does not stand at its offsets in characters, but at those in UTF-16 units."""
 
@@ -374,7 +361,7 @@ def _read_objects(
 ) -> Iterator[tuple[TaggedText, Sequence[str]]]:
   """Yields the texts of objects: those with tokens with their tags, those with a text with their spans."""
   word_key, tag_key = config.word_column or TOKENS, config.tag_column or TAGS
-  for location, given_values in _objects(source):
+  for location, _, given_values in read_objects(source):
     values = _of_label_studio(location, given_values)
     if word_key in values:
       words = _convert(location, values, word_key, list[str])
