@@ -107,11 +107,6 @@ class TokenizedExamples:
       return np.zeros(0, np.int32)
     return np.maximum.reduceat(self.sequence_lengths, self.sequence_offsets[:-1])
 
-  @functools.cached_property
-  def tokens_of_examples(self) -> np.ndarray:
-    """int64 [N]: number of tokens in all sequences of each example."""
-    return np.diff(self.token_offsets[self.sequence_offsets])
-
   @property
   def has_second_segments(self) -> bool:
     """Whether any sequence has tokens after its first [SEP]. These tokens have segment id 1."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -109,14 +108,7 @@ def test_a_copy_of_a_shard_is_refused(tmp_path: Path, with_manifest: bool, capsy
 
 def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
-  manifest = write_manifest(tmp_path, paths, SIZES)
-  # Shards whose manifest has no hashes are read and counted.
-  wrong_count, *other_shards = (dataclasses.replace(shard, sha256="") for shard in manifest.shards)
-  wrong_count = dataclasses.replace(wrong_count, examples=30)
-  dataclasses.replace(manifest, shards=(wrong_count, *other_shards)).save(str(tmp_path))
-  with pytest.raises(UserError, match=r"part-00\.tfrecord holds 3 examples, .*manifest\.json says 30"):
-    open_globs(f"{tmp_path}/*.tfrecord")
-  manifest.save(str(tmp_path))
+  write_manifest(tmp_path, paths, SIZES)
   content = Path(paths[2]).read_bytes()
   # A record begins with the length of its data in 8 bytes. Its two checksums have 4 bytes each.
   record_size = 16 + int.from_bytes(content[:8], "little")
