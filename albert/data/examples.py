@@ -18,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from albert.io.workers import Workers
 from albert.tokenization.packing import is_second_segment
 from albert.tokenization.vocabulary import PAD_ID
 
-# Prefixes of the names of labels and of token features in a file.
+# The arrays that have their own names in a file, and the prefixes of the names of labels and of token features.
+_ARRAYS = ("input_ids", "sequence_lengths", "sequence_counts", "cut_tokens")
 _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 3
@@ -92,12 +93,12 @@ class TokenizedExamples:
   @functools.cached_property
   def token_offsets(self) -> np.ndarray:
     """int64 [Q + 1]: sequence q consists of the tokens token_offsets[q] to token_offsets[q + 1] - 1."""
-    return _offsets(self.sequence_lengths)
+    return np.append(0, np.cumsum(self.sequence_lengths, dtype=np.int64))
 
   @functools.cached_property
   def sequence_offsets(self) -> np.ndarray:
     """int64 [N + 1]: example n consists of the sequences sequence_offsets[n] to sequence_offsets[n + 1] - 1."""
-    return _offsets(self.sequence_counts)
+    return np.append(0, np.cumsum(self.sequence_counts, dtype=np.int64))
 
   @functools.cached_property
   def longest_sequences(self) -> np.ndarray:
@@ -105,11 +106,6 @@ class TokenizedExamples:
     if not self.num_examples:
       return np.zeros(0, np.int32)
     return np.maximum.reduceat(self.sequence_lengths, self.sequence_offsets[:-1])
-
-  @functools.cached_property
-  def tokens_of_examples(self) -> np.ndarray:
-    """int64 [N]: number of tokens in all sequences of each example."""
-    return np.diff(self.token_offsets[self.sequence_offsets])
 
   @property
   def has_second_segments(self) -> bool:
@@ -157,10 +153,7 @@ class TokenizedExamples:
   def to_arrays(self) -> dict[str, Any]:
     """Returns all arrays by the names that they have in a file."""
     return {
-      "input_ids": self.input_ids,
-      "sequence_lengths": self.sequence_lengths,
-      "sequence_counts": self.sequence_counts,
-      "cut_tokens": self.cut_tokens,
+      **{name: getattr(self, name) for name in _ARRAYS},
       **{_LABEL_PREFIX + name: values for name, values in self.labels.items()},
       **{_TOKEN_PREFIX + name: values for name, values in self.token_features.items()},
     }
@@ -172,36 +165,15 @@ class TokenizedExamples:
     def with_prefix(prefix: str) -> dict[str, np.ndarray]:
       return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
-    return cls(
-      arrays["input_ids"],
-      arrays["sequence_lengths"],
-      arrays["sequence_counts"],
-      labels=with_prefix(_LABEL_PREFIX),
-      token_features=with_prefix(_TOKEN_PREFIX),
-      cut_tokens=arrays["cut_tokens"],
-    )
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-  """Returns the index at which each of the concatenated arrays starts, then the index at which the last one ends."""
-  offsets = np.zeros(len(lengths) + 1, np.int64)
-  np.cumsum(lengths, out=offsets[1:])
-  return offsets
+    input_ids, lengths, counts, cut_tokens = (arrays[name] for name in _ARRAYS)
+    return cls(input_ids, lengths, counts, with_prefix(_LABEL_PREFIX), with_prefix(_TOKEN_PREFIX), cut_tokens)
 
 
 def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
-  """Concatenates the examples of several parts, which must have the same labels and token features."""
-  if not parts:
-    return TokenizedExamples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
-  label_names, feature_names = parts[0].labels, parts[0].token_features
-  return TokenizedExamples(
-    np.concatenate([part.input_ids for part in parts]),
-    np.concatenate([part.sequence_lengths for part in parts]),
-    np.concatenate([part.sequence_counts for part in parts]),
-    {name: np.concatenate([part.labels[name] for part in parts]) for name in label_names},
-    {name: np.concatenate([part.token_features[name] for part in parts]) for name in feature_names},
-    np.concatenate([part.cut_tokens for part in parts]),
-  )
+  """Concatenates the examples of one or more parts, which must have the same labels and token features."""
+  all_arrays = [part.to_arrays() for part in parts]
+  joined = {name: np.concatenate([arrays[name] for arrays in all_arrays]) for name in all_arrays[0]}
+  return TokenizedExamples.from_arrays(joined)
 
 
 def cut_warning(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> str:
@@ -266,41 +238,27 @@ def _in_one_line(error: Exception) -> str:
   return " ".join(str(error).split()) or type(error).__name__
 
 
-class _Chunk(NamedTuple):
-  """Some successive raw examples. `start` is the index of the first one."""
-
-  start: int
-  raw: Sequence[Any]
-
-
 def _make_in_chunks(
   raw: Sequence[_RawT], featurize: Callable[[Sequence[_RawT]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
   """Tokenizes all raw examples, in worker processes if one process would need too long."""
-  chunks = [_Chunk(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
-  examples_by_start: dict[int, TokenizedExamples] = {}
+  chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   with Progress(len(raw), " examples", f"tokenizing {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     start_time = time.monotonic()
-    examples_by_start[0] = featurize(chunks[0].raw)
+    examples_by_start = {0: featurize(chunks[0][1])}
     remaining_chunks = len(chunks) - 1
     remaining_seconds = (time.monotonic() - start_time) * remaining_chunks
-    progress.update(len(chunks[0].raw))
+    progress.update(len(chunks[0][1]))
     num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, remaining_chunks)
-    with Workers(num_processes, _set_featurize, (featurize,)) as workers:
-      for chunk, examples in workers.map(_featurize_chunk, chunks[1:]):
-        examples_by_start[chunk.start] = examples
-        progress.update(len(chunk.raw))
-  return concatenate([examples_by_start[chunk.start] for chunk in chunks])
+    with Workers(num_processes) as workers:
+      for (start, chunk), examples in workers.map(functools.partial(_featurize_chunk, featurize), chunks[1:]):
+        examples_by_start[start] = examples
+        progress.update(len(chunk))
+  return concatenate([examples_by_start[start] for start, _ in chunks])
 
 
-# The state of a worker process: the function that makes examples. It is sent to the process only once.
-_state: dict[str, Callable[[Any], TokenizedExamples]] = {}
-
-
-def _set_featurize(featurize: Callable[[Any], TokenizedExamples]) -> None:
-  _state["featurize"] = featurize
-
-
-def _featurize_chunk(chunk: _Chunk) -> TokenizedExamples:
-  return _state["featurize"](chunk.raw)
+def _featurize_chunk(
+  featurize: Callable[[Sequence[_RawT]], TokenizedExamples], chunk: tuple[int, Sequence[_RawT]]
+) -> TokenizedExamples:
+  return featurize(chunk[1])

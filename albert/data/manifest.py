@@ -151,12 +151,10 @@ class Manifest:
   def save(self, directory: str) -> None:
     """Writes manifest.json to a directory, atomically."""
     values = dataclasses.asdict(self)
-    shards = values.pop("shards")
     for name in ("reading", "heldout"):
       if not values[name]:
         del values[name]
-    values["num_examples"] = self.num_examples
-    values["shards"] = list(shards)
+    values |= {"num_examples": self.num_examples, "shards": values.pop("shards")}
     values[_CHECKSUM_KEY] = checksum_of(values)
     files.write_atomically(files.join(directory, FILE_NAME), json.dumps(values, indent=2) + "\n")
 

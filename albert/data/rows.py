@@ -88,9 +88,8 @@ class Rows:
 
     A file of these lines has the same content as the rows: a run that was trained on one can be resumed with the other.
     """
-    names = sorted(self.columns)
     for index in range(len(self)):
-      row = {name: self.columns[name][index] for name in names if self.columns[name][index] is not ABSENT}
+      row = dict(sorted(self.values(index).items()))
       yield encode_utf8(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
   @functools.cached_property
@@ -257,7 +256,7 @@ def _to_json_value(value: Any, name: str, row: int, column: str) -> Any:
 
 
 def field_text(value: Any, location: str, name: str, separator: str | None = None) -> str:
-  """Converts a JSON value to the text that a TSV file would have. Raises UserError for a list or an object.
+  """Converts a JSON value to the text that a TSV file would have. Raises UserError for a list, an object, or ABSENT.
 
   With a separator, a list becomes its elements, joined by it. Then an element that contains the separator is an error.
   """
@@ -265,6 +264,8 @@ def field_text(value: Any, location: str, name: str, separator: str | None = Non
     return value
   if value is None:
     return ""
+  if value is ABSENT:
+    raise UserError(f"{location}: no {name!r}, which other rows have: give each row one, or none any")
   if isinstance(value, bool):
     return "true" if value else "false"
   if isinstance(value, int | float):
@@ -313,7 +314,7 @@ class _RemoteFile(io.RawIOBase):
   """A remote file with the methods that pyarrow needs."""
 
   def __init__(self, path: str):
-    self._file, self._size = files.open_file(path), files.size(path)
+    self._file = files.open_file(path)
 
   def readable(self) -> bool:
     return True
@@ -327,11 +328,7 @@ class _RemoteFile(io.RawIOBase):
     return len(data)
 
   def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._size}[whence]
-    self._file.seek(base + offset)
-    return base + offset
-
-  def tell(self) -> int:
+    self._file.seek(offset, whence)
     return self._file.tell()
 
 

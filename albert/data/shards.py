@@ -157,14 +157,7 @@ def count_and_hash_shards(
         f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
         "off after data preparation; restore it, or run data preparation again"
       )
-  paths_without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
-  scanned = _scan_or_look_up(paths_without_hash, stats, cache_dir)
-  for path, info in scanned.items():
-    if path in entries and entries[path].examples != info.num_records:
-      raise UserError(
-        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {entries[path].examples}: restore "
-        "it, or run data preparation again"
-      )
+  scanned = _scan_or_look_up([path for path in paths if path not in entries], stats, cache_dir)
   is_gzip_by_path |= {path: info.is_gzip for path, info in scanned.items()}
   # Manifests of earlier versions do not say whether the files are compressed.
   paths_to_open = [path for path in paths if path not in is_gzip_by_path]
@@ -192,10 +185,6 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
     manifest = Manifest.load(directory)
     if manifest is None:
       continue
-    if not manifest.shards:
-      raise UserError(
-        f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
-      )
     path_of_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
     absent_names = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
     _check_for_missing(directory, absent_names, globs)

@@ -23,7 +23,6 @@ import numpy as np
 
 from albert.config.command_flags import as_float32
 from albert.data.rows import (
-  ABSENT,
   PARQUET_EXTENSION,
   DataSource,
   Rows,
@@ -259,19 +258,17 @@ def bit_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
   return matrix
 
 
-def read_header(source: DataSource) -> list[str]:
-  """Returns the names of the columns of a file, or of rows in memory.
+def read_header(path: str) -> list[str]:
+  """Returns the names of the columns of a file.
 
   Returns:
     The fields of the first line, or the keys of the first JSON object; [] if the file is empty.
   """
-  if isinstance(source, Rows):
-    return list(source.columns)
-  if _extension(source) == PARQUET_EXTENSION:
-    return parquet_column_names(source)
-  if is_json_file(source):
-    return next((list(values) for _, values in read_json_objects(source)), [])
-  return _header(_read_rows(source, _usual_separator(source)))
+  if _extension(path) == PARQUET_EXTENSION:
+    return parquet_column_names(path)
+  if is_json_file(path):
+    return next((list(values) for _, values in _read_json_objects(path)), [])
+  return _header(_read_rows(path, _usual_separator(path)))
 
 
 def read_table(
@@ -466,7 +463,23 @@ def _read_csv(path: str, separator: str) -> Iterator[_Row]:
     yield number, fields
 
 
-def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(source: DataSource) -> Iterator[tuple[str, int, dict[str, Any]]]:
+  """Yields the location, the number and the values of each row in memory, or of each object in a JSON file.
+
+  A file has an object on each line, numbered from 1, or a list of objects, numbered from 0.
+  """
+  if isinstance(source, Rows):
+    for index, number in enumerate(source.row_numbers):
+      yield source.location(index), number, source.values(index)
+  elif next((line.lstrip()[:1] for _, line in read_lines(source) if line.strip()), "") == "[":
+    for number, values in enumerate(files.read_json(source, list[dict[str, Any]], "give a list of objects")):
+      yield f"{source}: $[{number}]", number, values
+  else:
+    for number, values in _read_json_objects(source):
+      yield f"{source}, line {number}", number, values
+
+
+def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
   for number, line in read_lines(path):
     if line.strip():
@@ -476,7 +489,7 @@ def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
   line_numbers: list[int] = []
-  for number, json_object in read_json_objects(path):
+  for number, json_object in _read_json_objects(path):
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in json_object:
@@ -489,11 +502,6 @@ def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, 
   check_columns(rows.name, list(rows.columns), names)
   columns: dict[str, list[str]] = {}
   for name in names:
-    for index, value in enumerate(rows.columns[name]):
-      if value is ABSENT:
-        raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")
-    separator = list_columns.get(name)
-    columns[name] = [
-      field_text(value, rows.location(index), name, separator) for index, value in enumerate(rows.columns[name])
-    ]
+    separator, values = list_columns.get(name), enumerate(rows.columns[name])
+    columns[name] = [field_text(value, rows.location(index), name, separator) for index, value in values]
   return Table(rows.name, columns, rows.row_numbers, rows.unit)

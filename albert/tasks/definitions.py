@@ -20,7 +20,7 @@ from albert.config.base import Config, option_fields
 from albert.data import tables
 from albert.data.rows import ABSENT, Rows, TableData, is_path, rows_of
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.text import format_value
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
@@ -28,7 +28,7 @@ from albert.tasks.glue.files import find_labels
 from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
-from albert.tasks.squad.files import answer_list
+from albert.tasks.squad.files import SQUAD_REMEDY, SquadFile, answer_list
 from albert.tasks.squad.flags import SquadConfig
 from albert.tasks.tagging.files import SPANS, TAGS, TEXT, TOKENS, find_types, read_texts
 from albert.tasks.tagging.flags import TaggingConfig
@@ -372,15 +372,12 @@ def flat_squad(data: TableData | None) -> TableData | None:
   """
   if not isinstance(data, Mapping) or "data" not in data:
     return data
-  try:
-    return [
-      {"title": article.get("title", ""), "context": paragraph["context"], **question}
-      for article in data["data"]
-      for paragraph in article["paragraphs"]
-      for question in paragraph["qas"]
-    ]
-  except (KeyError, TypeError, AttributeError) as error:
-    raise UserError(f"an article or a paragraph lacks {error}: give data in the form of SQuAD") from error
+  return [
+    {"title": article.title, "context": paragraph.context, **question}
+    for article in json_values.convert("the data", data, SquadFile, SQUAD_REMEDY).data
+    for paragraph in article.paragraphs
+    for question in paragraph.qas
+  ]
 
 
 def _with_answers(rows: Rows, version_2: bool) -> Rows:

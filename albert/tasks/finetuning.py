@@ -22,6 +22,7 @@ from albert.io import files
 from albert.io.progress import log
 from albert.io.text import name_and_others
 from albert.tasks.predictions import predictions_name
+from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization import recorded_settings
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -228,9 +229,9 @@ class FinetuningData(abc.ABC):
     return data
 
 
-def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
+def tokenizer_config(config: FinetuningConfig | PretrainingConfig) -> TokenizerConfig:
   """Returns the settings of a task's tokenizer: the given ones, or those that the vocabulary was made with."""
-  switches = {name: getattr(config, name) for name in recorded_settings.SETTINGS}
+  switches = {name: getattr(config, name, False) for name in recorded_settings.SETTINGS}  # pretraining keeps quotes
   return recorded_settings.tokenizer_config(config.spm_model_file, **switches)
 
 

@@ -32,7 +32,7 @@ ID, LABEL, PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "proba
 OUTCOMES = ("found", "missed", "wrongly predicted", "rightly left out")
 # With more classes, the cells of a confusion matrix show no numbers.
 _MAX_NUMBERED_CLASSES = 20
-_MAX_MISTAKES = 1000
+MAX_MISTAKES = 1000  # in a file
 # Smaller probabilities are rounded up to it, so that their logarithms are finite.
 _SMALLEST_PROBABILITY = 1e-30
 
@@ -159,9 +159,6 @@ def read_predictions(path: str, separator: str = "") -> Predictions:
   numbers = dataclasses.replace(table, columns=cells)
   scores = np.stack([numbers.numbers(name, -1, 1) for name in probability_columns], axis=1)
   scores[scores < 0] = np.nan
-  empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
-  if empty_rows.size:
-    raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
   labels = thresholds = None
   if separator:
     thresholds = np.full(len(classes), 0.5)
@@ -335,7 +332,7 @@ def write_mistakes(
   if predictions.label_names and predictions.thresholds is None:
     columns["probability"] = np.nanmax(predictions.scores, axis=1)
   wrong_indices = np.flatnonzero(is_wrong)
-  worst_indices = wrong_indices[np.argsort(-severity[wrong_indices], kind="stable")][:_MAX_MISTAKES]
+  worst_indices = wrong_indices[np.argsort(-severity[wrong_indices], kind="stable")][:MAX_MISTAKES]
   cells = [
     [predictions.ids[i] for i in worst_indices],
     predictions.format_values(labels[worst_indices]),
@@ -365,7 +362,7 @@ def write_least_sure(path: str, predictions: Predictions, texts: Mapping[str, Se
     margins = np.diff(np.sort(scores, axis=1)[:, -2:], axis=1)[:, 0]
   else:
     margins = np.abs(scores - predictions.thresholds).min(axis=1)
-  order = np.argsort(margins, kind="stable")[:_MAX_MISTAKES]
+  order = np.argsort(margins, kind="stable")[:MAX_MISTAKES]
   table = io.StringIO()
   writer = csv.writer(table, lineterminator="\n")
   writer.writerow([ID, *texts, PREDICTION, "margin"])

@@ -5,6 +5,7 @@ So a model that was trained elsewhere can be used as it is: the settings of its 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,6 @@ from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES
 from albert.weights.files import WeightLocation, label_keys
-
-# What may separate the labels of a row in files, if a label contains a comma.
-_SEPARATORS = (";", "|", "##")
 
 
 def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
@@ -45,7 +43,9 @@ def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
   is_multi_label = problem == "multi_label_classification"
   settings = {"task_name": CUSTOM, "labels": format_labels(labels), "multi_label": is_multi_label}
   if is_multi_label and "," in "".join(labels):
-    settings["label_separator"] = next(separator for separator in _SEPARATORS if separator not in "".join(labels))
+    # Labels may contain any of these, but not all.
+    candidates = itertools.chain((";", "|"), ("#" * length for length in itertools.count(2)))
+    settings["label_separator"] = next(text for text in candidates if text not in "".join(labels))
   return settings
 
 

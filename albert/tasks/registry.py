@@ -106,9 +106,7 @@ TASKS: dict[str, RegisteredTask] = {
     squad_flags.SquadConfig,
     make_task=_lazy("albert.tasks.squad.model:SquadTask"),
     read_data=_lazy("albert.tasks.squad.files:SquadData.of_command"),
-    training_step=lambda config: TrainingStep(
-      "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
-    ),
+    training_step=lambda config: TrainingStep(squad_flags.recipe_name(config), config.max_seq_length),
     recipe=squad_flags.recipe_name,
     average_runs=_lazy("albert.tasks.squad.results:average_runs"),
   ),

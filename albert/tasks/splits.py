@@ -132,11 +132,10 @@ class TextGroups:
       share: between 0 and 1.
     Returns: the chosen rows, sorted.
     """
-    ranks = {id(group): rank for rank, group in enumerate(self.groups)}
-    by_number = sorted(self.groups, key=lambda group: float(numbers[group[0]]))
+    by_number = sorted(range(len(self.groups)), key=lambda index: float(numbers[self.groups[index][0]]))
     num_chosen = min(max(1, round(share * len(by_number))), len(by_number) - 1)
     chosen: list[int] = []
     bounds = np.linspace(0, len(by_number), num_chosen + 1).round().astype(int)
     for start, end in itertools.pairwise(bounds):
-      chosen += min(by_number[start:end], key=lambda group: ranks[id(group)])
+      chosen += self.groups[min(by_number[start:end])]
     return sorted(chosen)

@@ -212,6 +212,7 @@ class Vocabulary(abc.ABC):
     kind: name of the kind, as in manifests and config.json.
     keeps_case: whether text is never lower-cased, whatever `config` says.
     config: see above.
+    file: the path of the vocabulary.
     sha256: the SHA-256 that identifies the vocabulary, in hex, see `contents_sha256`.
     pieces: the V pieces, in order of their ids.
     special_ids: the ids of padding, unknown text, [CLS], [SEP] and [MASK].
@@ -225,12 +226,7 @@ class Vocabulary(abc.ABC):
   special_ids: SpecialIds
 
   def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
-    self.config, self.sha256 = config, contents_sha256(contents)
-
-  @property
-  def file(self) -> str:
-    """The path of the vocabulary."""
-    return self.config.model_file
+    self.config, self.file, self.sha256 = config, config.model_file, contents_sha256(contents)
 
   @property
   @abc.abstractmethod

@@ -28,18 +28,12 @@ CONTINUES_WORD = "##"
 # The special pieces of new vocabularies, in the order of SpecialIds.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _is_unused = re.compile(r"\[unused\d+\]").fullmatch
-# Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
-# extensions that the original code lists).
-_HAN = (
-  (0x4E00, 0x9FFF),
-  (0x3400, 0x4DBF),
-  (0x20000, 0x2A6DF),
-  (0x2A700, 0x2B73F),
-  (0x2B740, 0x2B81F),
-  (0x2B820, 0x2CEAF),
-  (0xF900, 0xFAFF),
-  (0x2F800, 0x2FA1F),
-)
+# The Han characters that become words of their own (CJK_UNIFIED_IDEOGRAPHS and the extensions that the original code
+# lists).
+_is_han = re.compile(
+  "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+  "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+).match
 # Punctuation, format characters and nonspacing marks that Unicode 14.0 and 15.0 added or changed.
 _search_newer = re.compile(
   "[\u061d\u0890\u0891\u1734\u1b7d\u1b7e\u2e53-\u2e5d\U00010f86-\U00010f89\U000116b9\U00011b00-\U00011b09"
@@ -234,8 +228,7 @@ def split_character(character: str, rules: WordRules) -> str:
   if rules.strip_accents and not character.isascii() and not is_newer(character):
     decomposed = "".join(c for c in unicodedata.normalize("NFD", character) if unicodedata.category(c) != "Mn")
   marked = "".join(f" {c} " if is_punctuation(c) else c for c in decomposed)
-  is_han = rules.split_han and any(low <= ord(character) <= high for low, high in _HAN)
-  return f" {marked} " if is_han else marked
+  return f" {marked} " if rules.split_han and _is_han(character) else marked
 
 
 # `clean` and `split_character` as tables for `str.translate`.

@@ -426,6 +426,8 @@ CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"], "id2label": 
   [
     ("classifier", CUSTOM, CLASSIFIER, {"labels": '["no", "yes", "so, so"]', "multi_label": False}),
     ("classifier", CUSTOM, {**CLASSIFIER, "problem_type": "multi_label_classification"}, {"multi_label": True}),
+    ("classifier", CUSTOM, {**CLASSIFIER, "id2label": {"0": "a, b", "1": "c;d|e##f"},
+                            "problem_type": "multi_label_classification"}, {"label_separator": "###"}),
     ("classifier", CUSTOM, {**CLASSIFIER, "id2label": {"0": "score"}}, {"labels": "", "regression": True}),
     ("classifier", {**CUSTOM, "labels": "a,b,c"}, CLASSIFIER, {"labels": "a,b,c"}),
     ("classifier", {**CUSTOM, "do_train": True}, CLASSIFIER, {"labels": ""}),

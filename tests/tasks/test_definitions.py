@@ -217,7 +217,7 @@ def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> Non
       [("a", "b", {"text": ["b"], "answer_start": []})],
       r"^train: row 0: answers .*: give lists of text and answer_start",
     ),
-    ({"data": [{"paragraphs": [{}]}]}, r"lacks 'qas': give data in the form of SQuAD"),
+    ({"data": [{"paragraphs": [{}]}]}, r"^the data: .*paragraphs\[0\] lacks 'context': give data in the form of SQuAD"),
   ):
     with pytest.raises(UserError, match=message):
       tasks.QuestionAnswering(train, eval_share=0)

@@ -14,6 +14,7 @@ import numpy as np
 from albert.config.base import EVALUATION, TRAINING, option
 from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
+from albert.data.tables import parse_number
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value, join_names, label_name
@@ -309,10 +310,6 @@ def fixed_threshold(text: str) -> float | None:
   """
   if text in (ONE, PER_LABEL):
     return None
-  try:
-    number = float(text)
-  except ValueError:
-    number = math.nan
-  if not 0 < number < 1:
+  if not 0 < parse_number(text) < 1:
     raise UserError(f"--thresholds={text}: give {ONE}, {PER_LABEL}, or a number between 0 and 1")
-  return number
+  return float(text)

@@ -28,10 +28,10 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
 from albert.io.text import counted
+from albert.tasks.finetuning import tokenizer_config
 from albert.tasks.predictions import predictions_name
 from albert.tasks.pretraining import flags
 from albert.tasks.pretraining.flags import PretrainingConfig, Stage
-from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId, VocabularySize, fits_model
 
@@ -202,7 +202,7 @@ class PretrainingData:
   @functools.cached_property
   def tokenizer(self) -> Tokenizer:
     """The tokenizer of --spm_model_file."""
-    return load_vocabulary(self.config)
+    return load_tokenizer(tokenizer_config(self.config))
 
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     """Checks that shards fit the model, the flags and other shards. What is not given is set as in the manifest."""
@@ -458,12 +458,6 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   return lines
 
 
-def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
-  """Loads the vocabulary of --spm_model_file. Raises UserError if there is no such file."""
-  switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
-  return load_tokenizer(tokenizer_config(config.spm_model_file, **switches, convert_quotes=False))
-
-
 def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
   """Finds the number of pieces of the vocabulary: in --spm_model_file, else in the manifest of the shards.
 
@@ -475,7 +469,7 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
     UserError: a file or a manifest cannot be read, or the stages are not possible.
   """
   if config.spm_model_file:
-    return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
+    return VocabularySize(load_tokenizer(tokenizer_config(config)).vocab_size, config.spm_model_file)
   input_file = flags.deciding_input_file(flags.read_stages(config, model_config), config)
   for flag, globs in (("input_file", input_file), ("eval_input_file", config.eval_input_file)):
     for directory, manifest in _load_manifests(find_shards(flag, globs) if globs else ()):

@@ -156,15 +156,11 @@ class _Entry(msgspec.Struct):
 
 
 def _read_entries(source: DataSource) -> Iterator[tuple[str, ChoiceQuestion, Any]]:
-  """Yields the location, the content and the answer of each question of a file of JSON lines, or of rows in memory."""
-  if isinstance(source, Rows):
-    objects = ((source.location(i), str(n), source.values(i)) for i, n in enumerate(source.row_numbers))
-  else:
-    name = os.path.basename(source)
-    objects = ((f"{source}, line {n}", f"{name}-{n}", values) for n, values in tables.read_json_objects(source))
-  for location, default_id, values in objects:
+  """Yields the location, the content and the answer of each question of a JSON file, or of rows in memory."""
+  prefix = "" if isinstance(source, Rows) else f"{os.path.basename(source)}-"
+  for location, number, values in tables.read_objects(source):
     entry = json_values.convert(location, values, _Entry)
-    question = _make_question(location, entry.id or default_id, entry.article, entry.question, entry.options)
+    question = _make_question(location, entry.id or f"{prefix}{number}", entry.article, entry.question, entry.options)
     yield location, question, entry.answer
 
 

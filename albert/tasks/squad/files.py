@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from albert.data.rows import PARQUET_EXTENSION, DataSource, Rows, parquet_column_names, read_parquet
-from albert.data.tables import read_json_objects
+from albert.data.tables import read_objects
 from albert.errors import UserError
 from albert.io import files, json_text, json_values
 from albert.io.text import format_value
@@ -25,7 +25,7 @@ from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST
 from albert.tasks.squad.flags import SquadConfig
 
-_REMEDY = "give data in the form of SQuAD"
+SQUAD_REMEDY = "give data in the form of SQuAD"
 # The columns of rows.
 _COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 # The beginning of a file with an object on each line, unlike SQuAD's files.
@@ -124,7 +124,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
         values["answers"] = answer_list(location, values["answers"])
         if not values["answers"]:  # datasets has no is_impossible
           values.setdefault("is_impossible", True)
-      entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, _REMEDY)
+      entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, SQUAD_REMEDY)
       question_id = str(entry.id)
       if question_id in locations:
         raise UserError(f"{location}: id {question_id!r} is already used by {locations[question_id]}: give another id")
@@ -178,7 +178,9 @@ class _Article(msgspec.Struct):
   title: Any = ""
 
 
-class _SquadFile(msgspec.Struct):
+class SquadFile(msgspec.Struct):
+  """The content of a file of SQuAD."""
+
   data: list[_Article]
 
 
@@ -189,19 +191,17 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dic
   if isinstance(source, str) and source.lower().endswith(PARQUET_EXTENSION):
     existing = parquet_column_names(source)
     source = read_parquet(source, [name for name in _COLUMNS if name in existing])
-  if isinstance(source, Rows):
-    rows = ((source.location(i), number, source.values(i)) for i, number in enumerate(source.row_numbers))
-  elif (data := _read_json(source)) is None:
-    rows = ((f"{source}, line {number}", number, values) for number, values in read_json_objects(source))
+  if isinstance(source, Rows) or (data := _read_json(source)) is None:
+    rows = read_objects(source)
   else:
-    content = json_text.decode(source, data, _REMEDY)
+    content = json_text.decode(source, data, SQUAD_REMEDY)
     is_list = isinstance(content, list)
     if is_list and all(isinstance(row, dict) and "context" in row for row in content):
       rows = ((f"{source}: $[{i}]", i, row) for i, row in enumerate(content))
     else:
-      articles = json_values.convert(source, {"data": content} if is_list else content, _SquadFile, _REMEDY).data
+      articles = json_values.convert(source, {"data": content} if is_list else content, SquadFile, SQUAD_REMEDY).data
   for location, number, values in rows:
-    of_row = json_values.convert(location, values, _ParagraphOfRow, _REMEDY)
+    of_row = json_values.convert(location, values, _ParagraphOfRow, SQUAD_REMEDY)
     yield location, _make_paragraph(of_row.title, of_row.context), {"id": number, **values}
   for i, article in enumerate(articles):
     for j, of_article in enumerate(article.paragraphs):

@@ -51,18 +51,13 @@ class SquadTask(Task):
     is_v2 = config.version_2_with_negative
     self.head_weights = ("start_logits/", "end_logits/", "answer_class/") if is_v2 else ("cls/squad/",)
     super().__init__(model_config, data)
+    windows = {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
     self.sets = ExampleSets(
       self.name,
       data,
-      features.SquadFeaturizer(
-        data.tokenizer_config, config.max_seq_length, config.max_query_length, config.doc_stride
-      ),
+      features.SquadFeaturizer(data.tokenizer_config, config.max_seq_length, **windows),
       model_config,
-      settings={
-        "max_query_length": config.max_query_length,
-        "doc_stride": config.doc_stride,
-        "positions_version": _POSITIONS_VERSION,
-      },
+      settings={**windows, "positions_version": _POSITIONS_VERSION},
       report=self._report,
       token_features=(features.P_MASK,),
       group_label=features.QUESTION_INDEX,

@@ -19,13 +19,12 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.progress import log
 from albert.metrics import squad
-from albert.tasks.predictions import companion_path, splits_of_all_runs, write_table
+from albert.tasks.predictions import MAX_MISTAKES, companion_path, splits_of_all_runs, write_table
 from albert.tasks.splits import DEV, TEST
 from albert.tasks.squad.features import gold_texts
 from albert.tasks.squad.files import SquadQuestion
 from albert.tasks.squad.nbest import PROBABILITY, TEXT, NbestEntry, SquadPredictions
 
-_MAX_MISTAKES = 1000
 # Maximum number of unaligned answers that the warning names. A file lists all of them.
 _MAX_NAMED_ANSWERS = 3
 _MAX_RANDOM_WORDS = 5
@@ -251,7 +250,7 @@ def write_evaluation(
     mistakes.append((probability, row))
   mistakes.sort(key=lambda mistake: -mistake[0])
   header = ["id", "answers", "prediction", "f1", "probability", "question"]
-  rows = [row for _, row in mistakes[:_MAX_MISTAKES]]
+  rows = [row for _, row in mistakes[:MAX_MISTAKES]]
   write_table(files.join(directory, "mistakes_dev.tsv"), header, rows)
 
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from albert.data.rows import DataSource, Rows
-from albert.data.tables import is_json_file, read_json_objects, read_lines
+from albert.data.tables import is_json_file, read_lines, read_objects
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import Schema
@@ -232,7 +232,7 @@ def write_predictions(
   """
   lines: list[str] = []
   if _has_objects(source):
-    for (_, values), tags_of_text, spans_of_text in zip(_objects(source), tags, spans, strict=True):
+    for (_, _, values), tags_of_text, spans_of_text in zip(read_objects(source), tags, spans, strict=True):
       predictions = {"predicted_tags": list(tags_of_text), "predicted_spans": list(spans_of_text)}
       lines.append(replace_surrogates(json.dumps({**values, **predictions}, ensure_ascii=False)) + "\n")
   else:
@@ -274,7 +274,7 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
   lines = [(number, line.rstrip("\r\n")) for number, line in read_lines(path)]
   begins = ("#", _DOCUMENT_START)
   first_text = next((text for _, text in lines if _find_fields(text) and not text.startswith(begins)), "")
-  split = _split_at_tabs if "\t" in first_text else _find_fields
+  has_tabs = "\t" in first_text
   names: Sequence[str] = ()
   # If a column is given by its name, the first line must name the columns.
   needs_names = any(not _NUMBER.match(column) for column in (word_column, tag_column))
@@ -282,14 +282,14 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
   for number, text in lines:
     fields, prefix = _find_fields(text), _NAMES_PREFIX.match(text)
     if prefix or (needs_names and not names and number == 1):
-      names = _find_fields(text[prefix.end() :]) if prefix else _split_at_tabs(text) if "\t" in text else fields
+      names = _find_fields(text[prefix.end() :]) if prefix else text.split("\t") if "\t" in text else fields
       yield _Line(number, text, addition="prediction" if fields else "", ends_sentence=not fields)
-    elif not fields or (split is _split_at_tabs and text.startswith("#") and "\t" not in text):
+    elif not fields or (has_tabs and text.startswith("#") and "\t" not in text):
       yield _Line(number, text, ends_sentence=not fields)
     elif fields[0] == _DOCUMENT_START:
       yield _Line(number, text, addition=OUTSIDE, ends_sentence=True)
     else:
-      location, fields = f"{path}, line {number}", split(text)
+      location, fields = f"{path}, line {number}", text.split("\t") if has_tabs else fields
       if not num_columns:  # the first line of a word has all columns
         num_columns = len(names) or len(fields)
         word_index = _find_column(location, names, num_columns, "word_column", word_column)
@@ -300,7 +300,7 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
             f"({counted(num_columns, 'column')}): give a file with tags, or another --word_column or --tag_column"
           )
       if len(fields) != num_columns:
-        separator = "tabs" if split is _split_at_tabs else "spaces"
+        separator = "tabs" if has_tabs else "spaces"
         raise UserError(
           f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by {separator}, as "
           "in the first line of words, and sentences by blank lines"
@@ -326,28 +326,11 @@ def _find_column(location: str, names: Sequence[str], number: int, flag: str, co
   return index % number
 
 
-def _split_at_tabs(text: str) -> list[str]:
-  return text.split("\t")
-
-
 # Objects: lines of JSON, and rows in memory.
 
 
 def _has_objects(source: DataSource) -> bool:
   return isinstance(source, Rows) or is_json_file(source)
-
-
-def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-  """Yields the location and the values of each object."""
-  if isinstance(source, Rows):
-    for index in range(len(source)):
-      yield source.location(index), source.values(index)
-  elif next((line.lstrip()[:1] for _, line in read_lines(source) if line.strip()), "") == "[":
-    for index, values in enumerate(files.read_json(source, list[dict[str, Any]], "give a list of objects")):
-      yield f"{source}: $[{index}]", values
-  else:
-    for number, values in read_json_objects(source):
-      yield f"{source}, line {number}", values
 
 
 class _OffsetError(UserError):
@@ -374,7 +357,7 @@ def _read_objects(
 ) -> Iterator[tuple[TaggedText, Sequence[str]]]:
   """Yields the texts of objects: those with tokens with their tags, those with a text with their spans."""
   word_key, tag_key = config.word_column or TOKENS, config.tag_column or TAGS
-  for location, given_values in _objects(source):
+  for location, _, given_values in read_objects(source):
     values = _of_label_studio(location, given_values)
     if word_key in values:
       words = _convert(location, values, word_key, list[str])

@@ -12,12 +12,10 @@ import numpy as np
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.metrics.classification import span_scores
-from albert.tasks.predictions import write_table
+from albert.tasks.predictions import MAX_MISTAKES, write_table
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS
 from albert.tasks.tagging.files import TaggedText, TaggingData
 from albert.tasks.tagging.schemes import Scheme, Span, best_tags
-
-_MAX_MISTAKES = 1000
 
 
 class TagPrediction(NamedTuple):
@@ -152,6 +150,6 @@ def write_mistakes(path: str, predictions: Sequence[TagPrediction]) -> None:
       if prediction != label:
         span_text, whole_text = text.text_of(Span(*words, "")), text.text or " ".join(text.words)
         rows.append([text.location_of(0), span_text, label, prediction, probability, whole_text])
-    if len(rows) >= _MAX_MISTAKES:
+    if len(rows) >= MAX_MISTAKES:
       break
-  write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:_MAX_MISTAKES])
+  write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:MAX_MISTAKES])
