@@ -163,11 +163,10 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
     print(runner.format_commands(sweep))
     return
   print(f"{len(sweep.rates)} rates, {sweep.num_steps} steps each")
-  with runner.refuse_full_disk(config.output_dir):
-    results = sweep.run()
-    rate = choose_rate(results)
-    picture = files.join(sweep.directory, "losses.png")
-    files.write_atomically(picture, _draw(results, rate))
+  results = sweep.run()
+  rate = choose_rate(results)
+  picture = files.join(sweep.directory, "losses.png")
+  files.write_atomically(picture, _draw(results, rate))
   print("rate\theld-out loss\tmasked LM accuracy\tmost frequent piece")
   for tried, result in results.items():
     remark = "\tchosen" if tried == rate else "" if result.has_learned else "\tonly the frequencies of pieces, or less"

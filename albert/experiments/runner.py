@@ -8,9 +8,7 @@ was stopped, the next call continues it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import math
@@ -21,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
@@ -41,8 +39,7 @@ _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 # The exit code of a command that refuses its input.
 _USER_ERROR = 2
 _SECONDS_BETWEEN_POLLS = 0.05
-# A command that fails may not be able to print its error, if its output is on the same disk. The disk counts as full
-# below this number of bytes.
+# A disk with fewer free bytes counts as full. A command that fails there may not be able to print its error.
 _LITTLE_SPACE = 64 << 10
 
 
@@ -268,10 +265,13 @@ class _Processes:
         continue
       output_file = self._output_file(command)
       with open(output_file, encoding="utf-8", errors="replace") as output:
-        lines = [line.strip() for line in output if line.strip()] or ["no output"]
+        problem = ([line.strip() for line in output if line.strip()] or ["no output"])[-1]
+      disk = os.statvfs(self._directory)
+      if disk.f_bavail * disk.f_frsize < _LITTLE_SPACE:
+        problem += f"; the disk of {self._directory} is full: make space there, and the same command continues"
       error = UserError if process.returncode == _USER_ERROR else RunError
       raise error(
-        f"{command.name} ended with code {process.returncode} ({lines[-1]}); {output_file} has its whole output"
+        f"{command.name} ended with code {process.returncode} ({problem}); {output_file} has its whole output"
       )
     return [self.running.pop(process) for process in ended]
 
@@ -371,32 +371,6 @@ def record_scale(directory: str, scale: str) -> None:
   """Writes the scale of the results in an experiment's directory."""
   files.makedirs(directory)
   files.write_json(files.join(directory, SCALE_FILE), {"scale": scale})
-
-
-@contextlib.contextmanager
-def refuse_full_disk(output_dir: str) -> Iterator[None]:
-  """Context manager for the work in a directory of results, which turns errors of a full disk into UserError.
-
-  These are errors of writing the results, and failures of the commands of a plan.
-
-  Args:
-    output_dir: the directory.
-  Raises:
-    UserError: the disk is full. Everything finished is kept.
-  """
-  try:
-    yield
-  except (RunError, OSError) as error:
-    is_full = any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
-    with contextlib.suppress(OSError):  # the directory may not exist
-      status = os.statvfs(output_dir)
-      is_full = is_full or status.f_bavail * status.f_frsize < _LITTLE_SPACE
-    if not is_full:
-      raise
-    raise UserError(
-      f"{error}; the disk of {output_dir} is full: make space there. Everything finished is kept, and the same command "
-      "continues"
-    ) from error
 
 
 def check_is_local(output_dir: str) -> None:
