@@ -31,7 +31,7 @@ from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.experiments import catalog, runner
 from albert.experiments.inputs import DownstreamTask, define_plan_flags, given_tasks, hash_files
-from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
+from albert.experiments.runner import ScoreSource, Trial, TrialPlan, digest, python_command, training_files
 from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
@@ -145,7 +145,7 @@ class TaskPlan(NamedTuple):
   trial: Trial
 
 
-class LeaderboardPlan:
+class LeaderboardPlan(TrialPlan):
   """The commands of all tasks. runner.run_plan runs them.
 
   Args:
@@ -174,10 +174,6 @@ class LeaderboardPlan:
     self.tasks: dict[str, TaskPlan] = {}
     for benchmark in sorted(benchmarks, key=lambda benchmark: benchmark.name != FIRST_TASK):
       self.tasks[benchmark.name] = self._plan_task(benchmark)
-
-  def preparation_commands(self) -> list[Command]:
-    """Returns no command: all tasks start from the given checkpoint."""
-    return []
 
   def trials(self) -> list[Trial]:
     """Returns a trial for each task, MNLI first."""

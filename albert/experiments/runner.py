@@ -28,7 +28,7 @@ import msgspec
 from albert.config.command_flags import format_flag
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
-from albert.io import files, json_text, json_values
+from albert.io import files, json_text
 from albert.runs import logs, output_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.settings import costs
@@ -139,6 +139,7 @@ class TrialPlan(Protocol):
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that all trials need."""
+    return []
 
   def trials(self) -> list[Trial]:
     """Returns all trials in the order of computation."""
@@ -287,7 +288,7 @@ class _Processes:
       raise Stopped(f"stopped{location}; the same command continues there", self.signal_number)
 
 
-class _ResultRow(msgspec.Struct):
+class ResultRow(msgspec.Struct):
   """A line of results.jsonl. A score that is NaN is stored as null."""
 
   variant: str
@@ -301,11 +302,10 @@ class _ResultRow(msgspec.Struct):
 
 def read_rows(directory: str) -> dict[str, dict[str, Any]]:
   """Returns digest of a trial -> its row in results.jsonl, with NaN in place of null scores."""
-  path, rows = files.join(directory, RESULTS_FILE), {}
-  for number, line in enumerate(logs.read(path, key="digest", key_type=str), start=1):
-    row = json_values.convert(f"{path}, line {number}", line, _ResultRow, "delete the line")
-    scores = {name: math.nan if value is None else value for name, value in row.scores.items()}
-    rows[row.digest] = {**msgspec.structs.asdict(row), "scores": scores}
+  rows = {}
+  for row in logs.read(files.join(directory, RESULTS_FILE), ResultRow):
+    scores = {name: math.nan if value is None else value for name, value in row["scores"].items()}
+    rows[row["digest"]] = {**row, "scores": scores}
   return rows
 
 
