@@ -7,12 +7,9 @@ line, not a traceback; and nothing heavy before the flags are parsed, so that --
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from albert import startup
-
-if TYPE_CHECKING:
-  from albert.config.base import Config
 
 _NOTE_ABOUT_DEFAULTS = (
   "Defaults are those without a recipe and without a run in output_dir, which replace many of them; --model or the "
@@ -73,22 +70,14 @@ def main(task_name: str) -> None:
     Estimator(task, resolved.config).run()
 
 
-def _script_configs(task_name: str) -> list[type[Config]]:
-  """The classes of the configs whose fields are flags of a task's script."""
-  from albert.config.model import ModelConfig
-  from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-  from albert.tasks.registry import TASKS
-
-  return [RunConfig, TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
-
-
 def define_flags(task_name: str) -> None:
   """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
   from albert.config import base, command_flags
+  from albert.tasks.registry import script_configs
 
   fields = [
     (field, field.metadata["group"] or config_class.help_group)
-    for config_class in _script_configs(task_name)
+    for config_class in script_configs(task_name)
     for field in base.option_fields(config_class).values()
   ]
   for group in base.GROUPS:  # in the order of --help
@@ -110,8 +99,9 @@ def given_flags(task_name: str) -> dict[str, Any]:
 
   from albert.config.base import option_fields
   from albert.errors import UserError
+  from albert.tasks.registry import script_configs
 
-  names = [name for config_class in _script_configs(task_name) for name in option_fields(config_class)]
+  names = [name for config_class in script_configs(task_name) for name in option_fields(config_class)]
   names += ["same_time_as", *(name for name, *_ in _MODEL_FLAGS)]
   given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
   if run := given.pop("same_time_as", ""):

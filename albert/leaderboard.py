@@ -31,7 +31,7 @@ from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.experiments import catalog, runner
 from albert.experiments.inputs import DownstreamTask, define_plan_flags, given_tasks, hash_files
-from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
+from albert.experiments.runner import ScoreSource, Trial, TrialPlan, digest, python_command, training_files
 from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
@@ -146,7 +146,7 @@ class TaskPlan(NamedTuple):
   trial: Trial
 
 
-class LeaderboardPlan:
+class LeaderboardPlan(TrialPlan):
   """The commands of all tasks. runner.run_plan runs them.
 
   Args:
@@ -175,10 +175,6 @@ class LeaderboardPlan:
     self.tasks: dict[str, TaskPlan] = {}
     for benchmark in sorted(benchmarks, key=lambda benchmark: benchmark.name != FIRST_TASK):
       self.tasks[benchmark.name] = self._plan_task(benchmark)
-
-  def preparation_commands(self) -> list[Command]:
-    """Returns no command: all tasks start from the given checkpoint."""
-    return []
 
   def trials(self) -> list[Trial]:
     """Returns a trial for each task, MNLI first."""
@@ -338,11 +334,10 @@ def main() -> None:
   print(plan.describe(costs.training_flops_per_second(values.gflops)), flush=True)
   if values.dry_run:
     return
-  with runner.refuse_full_disk(values.output_dir):
-    rows = runner.run_plan(plan)
-    table = format_table(plan, rows, values.init_checkpoint)
-    files.write_atomically(files.join(plan.directory, TABLE_FILE), table)
-    paths = write_submission(plan)
+  rows = runner.run_plan(plan)
+  table = format_table(plan, rows, values.init_checkpoint)
+  files.write_atomically(files.join(plan.directory, TABLE_FILE), table)
+  paths = write_submission(plan)
   print(table, end="")
   log(f"wrote {files.join(plan.directory, TABLE_FILE)} and {len(paths)} files to submit")
 

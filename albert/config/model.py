@@ -136,11 +136,12 @@ def _named_models() -> dict[str, ModelConfig]:
 MODELS: dict[str, ModelConfig] = _named_models()
 
 
-def named_model(name: str) -> ModelConfig:
+def named_model(name: str, source: str = "--model") -> ModelConfig:
   """The config of a named model.
 
   Args:
     name: a key of MODELS, such as "albert_base".
+    source: what gives the name, for the error.
 
   Returns:
     The config.
@@ -155,8 +156,8 @@ def named_model(name: str) -> ModelConfig:
   """
   if name not in MODELS:
     remedy = files.hub_remedy(name)
-    note = f"; {remedy} as --init_checkpoint" if remedy else ""
-    raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}{note}")
+    note = f"; {remedy} as --init_checkpoint or, in Python, to from_pretrained" if remedy else ""
+    raise UserError(f"{source}={name}: unknown model; known: {', '.join(MODELS)}{note}")
   return MODELS[name]
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from albert.config.base import Config, check_types
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import ModelConfig, named_model
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.io import files, json_text, json_values
-from albert.io.text import format_value
 
 # Section of a recipe -> the config that it holds. A recipe may also have `task`, `weights`, `data` and `stages`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
@@ -119,8 +118,8 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   sections = files.read_json(path, remedy=_REMEDY)
   weights = json_values.convert(path, sections, _Sections, _REMEDY).weights
   model = sections.get("model")
-  if isinstance(model, str) and model not in MODELS:
-    raise UserError(f"{path}: model: unknown model {format_value(model)}; known: {', '.join(MODELS)}")
+  if isinstance(model, str):
+    named_model(model, f"{path}: model")
   for section, config_class in SECTIONS.items():
     values = sections.get(section)
     if isinstance(values, dict):

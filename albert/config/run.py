@@ -19,12 +19,15 @@ from albert.config.base import Config, option
 from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
+from albert.io.progress import log
 from albert.io.text import format_value
 
 # An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
 _command_option = functools.partial(option, per_command=True)
 # The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
 REFERENCE_BATCH_SIZE = 4096
+# Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
+_SHORT_RUN_WARMUP_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -426,6 +429,29 @@ class RunConfig(Config):
       raise UserError(f"--init_checkpoint={self.init_checkpoint} and --resume_from are both given: give one")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")
+
+
+def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_default: bool) -> OptimizerConfig:
+  """Shortens a warm-up to a tenth of a run, if it takes more than half of the run and the user did not choose it.
+
+  The recipes of the paper's runs have a fixed number of warm-up steps, which may be more than a first try has in total.
+
+  Args:
+    optimizer: the optimizer's settings.
+    num_train_steps: number of updates of the run.
+    is_default: whether num_warmup_steps comes from a recipe or is the default of the field.
+  Returns: the settings. If the warm-up is shortened, num_warmup_steps is changed, and a line is logged.
+  """
+  default = optimizer.num_warmup_steps
+  if not is_default or optimizer.warmup_proportion or 2 * default <= num_train_steps:
+    return optimizer
+  num_warmup_steps = round(_SHORT_RUN_WARMUP_SHARE * num_train_steps)
+  log(
+    f"num_warmup_steps is {num_warmup_steps}, a tenth of the {num_train_steps} steps: the default, {default}, is more "
+    "than half of them",
+    is_detail=True,
+  )
+  return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
 
 
 _TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'

@@ -14,11 +14,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from albert.config.base import from_dict
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import ModelConfig, named_model
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import format_value
 from albert.runs import output_files
 
 _FOLDER, _SCALE_FOLDER = "experiments", "experiments/scales"
@@ -176,7 +175,7 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
 
 
 def _check_variant(location: str, variant: Variant, earlier_names: Sequence[str]) -> None:
-  """Raises UserError if an earlier variant has the same name, or if the model or variant that it needs is unknown."""
+  """Raises UserError if an earlier variant has the same name, or if the variant that it needs is unknown."""
   if variant.name in earlier_names:
     raise UserError(f"{location}: another variant has this name: give each variant a different name")
   for key in ("starts_from", "same_time_as"):
@@ -184,8 +183,6 @@ def _check_variant(location: str, variant: Variant, earlier_names: Sequence[str]
     if earlier_name not in ("", *earlier_names):
       known = ", ".join(earlier_names) or "none"
       raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; these are: {known}")
-  if variant.model not in MODELS:
-    raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
 
 
 def with_variants(experiment: Experiment, names: Sequence[str]) -> Experiment:
@@ -227,7 +224,9 @@ def with_dropout(experiment: Experiment, rate: float) -> Experiment:
 
 def _paper_model(variant: Variant, location: str) -> ModelConfig:
   """Returns the model of a variant in the paper's sizes."""
-  return from_dict(ModelConfig, MODELS[variant.model].to_dict() | variant.fields, source=location)
+  return from_dict(
+    ModelConfig, named_model(variant.model, f"{location}: model").to_dict() | variant.fields, source=location
+  )
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,10 +6,11 @@ Hashes tell when the files change.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -146,6 +147,7 @@ class Inputs:
     vocab_size: size of the vocabulary.
     max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of the sequence.
     num_seeds: number of runs of each variant.
+    hash_files: the function hash_files. It reads the same files only once.
   """
 
   output_dir: str
@@ -158,13 +160,9 @@ class Inputs:
   vocab_size: int
   max_predictions_per_seq: int = 0
   num_seeds: int
-  _hashes: dict[str, str] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
-
-  def hash_files(self, spec: str) -> str:
-    """Returns a hash of the contents of files (see the function hash_files). The files are read only once."""
-    if spec not in self._hashes:
-      self._hashes[spec] = hash_files(spec)
-    return self._hashes[spec]
+  hash_files: Callable[[str], str] = dataclasses.field(
+    default_factory=lambda: functools.cache(hash_files), init=False, compare=False
+  )
 
 
 def _check_path(flag: str, path: str) -> None:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from albert.config.run import training_addresses
+from albert.config.run import resolve_warmup, training_addresses
 from albert.errors import RunError, UserError
 from albert.experiments import runner
-from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
+from albert.experiments.runner import ScoreSource, Trial, TrialPlan, digest, python_command, training_files
 from albert.io import files
 from albert.io.progress import log
 from albert.runs import figures, output_files
@@ -71,7 +71,7 @@ def choose_rate(results: Mapping[float, TrialResult]) -> float | None:
   return min(learned[:-1], key=lambda rate: results[rate].loss, default=learned[-1] / 2)
 
 
-class Sweep:
+class Sweep(TrialPlan):
   """The trial runs of a command; runner.run_plan runs them.
 
   Args:
@@ -82,11 +82,10 @@ class Sweep:
   name = "find_learning_rate"
 
   def __init__(self, resolved: ResolvedSettings, data: PretrainingData):
-    config, optimizer, run_steps = resolved.config, resolved.config.optimizer, resolved.config.train.num_train_steps
+    config, run_steps = resolved.config, resolved.config.train.num_train_steps
+    optimizer = resolve_warmup(config.optimizer, run_steps, is_default=config.warmup_is_default)
     num_steps = min(run_steps, max(_FEWEST_STEPS, min(_MOST_STEPS, round(_SHARE * run_steps))))
     warmup = optimizer.warmup_proportion or optimizer.num_warmup_steps / run_steps
-    if config.warmup_is_default and warmup > 0.5:  # as albert.training.run_plan shortens that of the run
-      warmup = 0.1
     self.directory = files.join(files.absolute(config.output_dir), self.name)
     self.num_steps, self._seed, self._model = num_steps, config.train.seed, resolved.model_config
     self.rates = [_LOWEST_RATES[optimizer.optimizer] * 2**exponent for exponent in range(_NUM_RATES)]
@@ -104,10 +103,6 @@ class Sweep:
       "on_collapse": "warn",
     }
     self._digest = digest([self._flags, data.training_shards, data.heldout_shards])
-
-  def preparation_commands(self) -> list[Command]:
-    """Returns no command: the shards are there."""
-    return []
 
   def trials(self) -> list[Trial]:
     """Returns a trial for each rate, the lowest first."""
@@ -163,11 +158,10 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
     print(runner.format_commands(sweep))
     return
   print(f"{len(sweep.rates)} rates, {sweep.num_steps} steps each")
-  with runner.refuse_full_disk(config.output_dir):
-    results = sweep.run()
-    rate = choose_rate(results)
-    picture = files.join(sweep.directory, "losses.png")
-    files.write_atomically(picture, _draw(results, rate))
+  results = sweep.run()
+  rate = choose_rate(results)
+  picture = files.join(sweep.directory, "losses.png")
+  files.write_atomically(picture, _draw(results, rate))
   print("rate\theld-out loss\tmasked LM accuracy\tmost frequent piece")
   for tried, result in results.items():
     remark = "\tchosen" if tried == rate else "" if result.has_learned else "\tonly the frequencies of pieces, or less"

@@ -8,9 +8,7 @@ was stopped, the next call continues it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import math
@@ -21,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
@@ -30,7 +28,7 @@ import msgspec
 from albert.config.command_flags import format_flag
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
-from albert.io import files, json_text, json_values
+from albert.io import files, json_text
 from albert.runs import logs, output_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.settings import costs
@@ -41,8 +39,7 @@ _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 # The exit code of a command that refuses its input.
 _USER_ERROR = 2
 _SECONDS_BETWEEN_POLLS = 0.05
-# A command that fails may not be able to print its error, if its output is on the same disk. The disk counts as full
-# below this number of bytes.
+# A disk with fewer free bytes counts as full. A command that fails there may not be able to print its error.
 _LITTLE_SPACE = 64 << 10
 
 
@@ -142,6 +139,7 @@ class TrialPlan(Protocol):
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that all trials need."""
+    return []
 
   def trials(self) -> list[Trial]:
     """Returns all trials in the order of computation."""
@@ -268,10 +266,13 @@ class _Processes:
         continue
       output_file = self._output_file(command)
       with open(output_file, encoding="utf-8", errors="replace") as output:
-        lines = [line.strip() for line in output if line.strip()] or ["no output"]
+        problem = ([line.strip() for line in output if line.strip()] or ["no output"])[-1]
+      disk = os.statvfs(self._directory)
+      if disk.f_bavail * disk.f_frsize < _LITTLE_SPACE:
+        problem += f"; the disk of {self._directory} is full: make space there, and the same command continues"
       error = UserError if process.returncode == _USER_ERROR else RunError
       raise error(
-        f"{command.name} ended with code {process.returncode} ({lines[-1]}); {output_file} has its whole output"
+        f"{command.name} ended with code {process.returncode} ({problem}); {output_file} has its whole output"
       )
     return [self.running.pop(process) for process in ended]
 
@@ -287,7 +288,7 @@ class _Processes:
       raise Stopped(f"stopped{location}; the same command continues there", self.signal_number)
 
 
-class _ResultRow(msgspec.Struct):
+class ResultRow(msgspec.Struct):
   """A line of results.jsonl. A score that is NaN is stored as null."""
 
   variant: str
@@ -301,11 +302,10 @@ class _ResultRow(msgspec.Struct):
 
 def read_rows(directory: str) -> dict[str, dict[str, Any]]:
   """Returns digest of a trial -> its row in results.jsonl, with NaN in place of null scores."""
-  path, rows = files.join(directory, RESULTS_FILE), {}
-  for number, line in enumerate(logs.read(path, key="digest", key_type=str), start=1):
-    row = json_values.convert(f"{path}, line {number}", line, _ResultRow, "delete the line")
-    scores = {name: math.nan if value is None else value for name, value in row.scores.items()}
-    rows[row.digest] = {**msgspec.structs.asdict(row), "scores": scores}
+  rows = {}
+  for row in logs.read(files.join(directory, RESULTS_FILE), ResultRow):
+    scores = {name: math.nan if value is None else value for name, value in row["scores"].items()}
+    rows[row["digest"]] = {**row, "scores": scores}
   return rows
 
 
@@ -371,32 +371,6 @@ def record_scale(directory: str, scale: str) -> None:
   """Writes the scale of the results in an experiment's directory."""
   files.makedirs(directory)
   files.write_json(files.join(directory, SCALE_FILE), {"scale": scale})
-
-
-@contextlib.contextmanager
-def refuse_full_disk(output_dir: str) -> Iterator[None]:
-  """Context manager for the work in a directory of results, which turns errors of a full disk into UserError.
-
-  These are errors of writing the results, and failures of the commands of a plan.
-
-  Args:
-    output_dir: the directory.
-  Raises:
-    UserError: the disk is full. Everything finished is kept.
-  """
-  try:
-    yield
-  except (RunError, OSError) as error:
-    is_full = any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
-    with contextlib.suppress(OSError):  # the directory may not exist
-      status = os.statvfs(output_dir)
-      is_full = is_full or status.f_bavail * status.f_frsize < _LITTLE_SPACE
-    if not is_full:
-      raise
-    raise UserError(
-      f"{error}; the disk of {output_dir} is full: make space there. Everything finished is kept, and the same command "
-      "continues"
-    ) from error
 
 
 def check_is_local(output_dir: str) -> None:

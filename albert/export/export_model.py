@@ -177,8 +177,7 @@ def _write_model(
 def graph_ops(directory: str) -> set[str]:
   """The names of all ops in a SavedModel, including the ops inside its functions."""
   model = saved_model_pb2.SavedModel()
-  with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
-    model.ParseFromString(file.read())
+  model.ParseFromString(files.read(os.path.join(directory, "saved_model.pb")))
   ops = set()
   for meta_graph in model.meta_graphs:
     ops |= {node.op for node in meta_graph.graph_def.node}

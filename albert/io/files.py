@@ -99,6 +99,12 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
   return local_files.open_local(path, mode)
 
 
+def read(path: str) -> bytes:
+  """Returns the content of a file, see open_file."""
+  with open_file(path) as file:
+    return file.read()
+
+
 def exists(path: str) -> bool:
   """Whether the path is a file or directory; False for a link whose target does not exist."""
   return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.models import layers
 from albert.models.heads import EncoderModel, LinearHead
@@ -18,7 +19,13 @@ from albert.weights.initial_weights import Pretrained
 
 # `dropout_index` of the dropout in front of a task head (see layers.dropout). The embeddings use index 0 of the same
 # seed. The numbers of the blocks, from 1, also give other random numbers of this seed: the seeds of the blocks.
-HEAD_DROPOUT_INDEX = 101
+_HEAD_DROPOUT_INDEX = 101
+
+
+def head_dropout(x: tf.Tensor, config: ModelConfig, *, training: bool | None, seed: tf.Tensor | None) -> tf.Tensor:
+  """Applies the dropout in front of a task head, see layers.dropout."""
+  rate = config.classifier_dropout_prob
+  return layers.dropout(x, rate, dropout_index=_HEAD_DROPOUT_INDEX, training=training, seed=seed)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -86,9 +93,7 @@ class ClassifierModel(EncoderModel):
     """
     no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
     encoded = self.encoder(inputs, training=training, seed=seed, positions=no_positions)
-    rate = self.config.classifier_dropout_prob
-    pooled = layers.dropout(encoded.pooled_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
-    return self.head(pooled)
+    return self.head(head_dropout(encoded.pooled_output, self.config, training=training, seed=seed))
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.base import from_dict
-from albert.config.model import LAYER_NORM_EPSILON, MODELS, ModelConfig
+from albert.config.model import LAYER_NORM_EPSILON, ModelConfig, named_model
 from albert.errors import UserError
 
 # Any stands for keras.mixed_precision.Policy, since tf_keras has no type information.
@@ -234,11 +234,7 @@ def as_config(config: AnyConfig) -> ModelConfig:
   if isinstance(config, ModelConfig):
     return config
   if isinstance(config, str):
-    if config not in MODELS:
-      raise UserError(
-        f"there is no model {config!r}: give one of {', '.join(MODELS)}; or read weights by from_pretrained"
-      )
-    return MODELS[config]
+    return named_model(config, "config")
   if not isinstance(config, Mapping):
     raise UserError(
       f"config is {config!r}: give a ModelConfig, a name such as 'albert_base', or a dictionary of fields"

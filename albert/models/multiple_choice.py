@@ -12,8 +12,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.models.classifier import ClassifierModel
+from albert.models.heads import EncoderModel
 from albert.models.layers import PACKAGE, TOKEN_INPUTS, AnyConfig
-from albert.weights.initial_weights import Pretrained
 
 # B batch, K options, S sequence.
 
@@ -48,17 +48,10 @@ class MultipleChoiceModel(ClassifierModel):
   input_advice = (
     "the ids as int [B, K, S] for K options of B questions, and option_mask as float32 [B, K], 1 for options"
   )
+  pretrained_arguments = EncoderModel.pretrained_arguments  # the weights decide none: the head always has one logit
 
   def __init__(self, config: AnyConfig, name: str = "albert_multiple_choice", **kwargs: Any):
     super().__init__(config, 1, name=name, **kwargs)
-
-  @classmethod
-  def pretrained_arguments(
-    cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
-  ) -> dict[str, Any]:
-    """Returns the arguments as they are: the head always has one logit."""
-    del pretrained, new_heads
-    return arguments
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None

@@ -13,7 +13,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.classifier import HEAD_DROPOUT_INDEX
+from albert.models.classifier import head_dropout
 from albert.models.heads import EncoderModel, LinearHead
 from albert.weights.initial_weights import POOLER_UNUSED
 
@@ -256,9 +256,7 @@ class SquadV2Head(keras.layers.Layer):
     """Computes the log odds that the question has no answer, float32 [B], from [CLS] and the expected start state."""
     probabilities = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
-    hidden = self.null_0(expected_start, x[:, 0])
-    rate = self.config.classifier_dropout_prob
-    hidden = layers.dropout(hidden, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
+    hidden = head_dropout(self.null_0(expected_start, x[:, 0]), self.config, training=training, seed=seed)
     return self.null_1(hidden)[:, 0]
 
   def named_weights(self) -> dict[str, tf.Variable]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.models import layers
-from albert.models.classifier import HEAD_DROPOUT_INDEX, ClassifierModel
+from albert.models.classifier import ClassifierModel, head_dropout
 from albert.models.layers import PACKAGE, AnyConfig
 from albert.weights.initial_weights import POOLER_UNUSED
 
@@ -21,7 +20,11 @@ class TaggingModel(ClassifierModel):
 
   Its head has the names of ClassifierModel's head, as in transformers' AlbertForTokenClassification.
 
-  It takes the arguments of ClassifierModel.
+  Args:
+    config: the encoder's config or its name, see ClassifierModel.
+    num_classes: number of tags C.
+    name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
 
   Raises:
     UserError: there is no model of this name.
@@ -54,8 +57,4 @@ class TaggingModel(ClassifierModel):
       Logits float32 [B, S, C].
     """
     encoded = self.encoder(inputs, training=training, seed=seed)
-    rate = self.config.classifier_dropout_prob
-    output = layers.dropout(
-      encoded.sequence_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed
-    )
-    return self.head(output)
+    return self.head(head_dropout(encoded.sequence_output, self.config, training=training, seed=seed))

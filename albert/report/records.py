@@ -125,8 +125,7 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   pictures = {}
   for file_name in file_names:
     if file_name.startswith(_PICTURE_PREFIXES) and file_name.endswith(".png"):
-      with files.open_file(files.join(path, file_name)) as file:
-        pictures[file_name] = file.read()
+      pictures[file_name] = files.read(files.join(path, file_name))
   return RunRecord(
     name=name,
     path=path,

@@ -167,8 +167,7 @@ class DirectoryLock:
   def _read(self) -> _Owner | None:
     """Reads the lock file. Returns None if it does not exist or is empty."""
     try:
-      with files.open_file(self.path) as file:
-        content = file.read()
+      content = files.read(self.path)
     except Exception:
       if files.exists(self.path):
         raise

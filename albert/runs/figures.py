@@ -24,8 +24,6 @@ _GRAY = "0.35"
 _PANELS_PER_ROW, _PANEL_WIDTH, _PANEL_HEIGHT = 3, 4.4, 3.2  # sizes in inches
 # With more curves in a panel, their names are left out, because they would not fit beside it.
 _MAX_NAMES, _MAX_NAME_CHARACTERS = 12, 28
-# Height of a name, as a share of the height of its panel.
-_NAME_HEIGHT = 0.075
 # Larger values are not drawn: the range of their axis could overflow a float.
 _LARGEST_VALUE = 1e300
 _LAST_METRICS = ("grad_norm", "examples_per_second")
@@ -74,7 +72,7 @@ class Curve(NamedTuple):
   """A curve of a panel.
 
   Attributes:
-    name: written at its end; "" for no name.
+    name: written beside the panel; "" for no name.
     points: (x, y) in the order of x; a NaN leaves a gap. A horizontal line has one point.
     color: a color of matplotlib.
     style: "line"; "dots", a line with a dot for each point; or "guess", a dashed horizontal line.
@@ -191,7 +189,8 @@ def draw_panels(
   """
   figure, all_axes = new_panels(len(panels))
   for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
-    for curve in curves:
+    drawn = [curve for curve in curves if not all(math.isnan(y) for _, y in curve.points)]
+    for curve in drawn:
       if curve.style == "guess":
         axes.axhline(curve.points[-1][1], linestyle="--", color=curve.color, linewidth=1)
       else:
@@ -211,7 +210,12 @@ def draw_panels(
     else:
       axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.grid(alpha=0.3)
-    _write_names(axes, curves)
+    lines = zip(axes.lines, drawn, strict=False)  # the lines of marks come after those of the curves
+    named = [(line, _shortened(curve.name, _MAX_NAME_CHARACTERS)) for line, curve in lines if curve.name]
+    if len(curves) > 1 and 0 < len(named) <= _MAX_NAMES:
+      options = {"fontsize": 8, "frameon": False, "loc": "center left", "bbox_to_anchor": (1, 0.5)}
+      for text in axes.legend(*zip(*named, strict=True), **options).get_texts():
+        text.set_parse_math(False)
   return figure
 
 
@@ -224,25 +228,6 @@ def new_panels(number: int) -> tuple[Figure, list[Any]]:
   for axes in all_axes[number:]:
     axes.remove()
   return figure, all_axes[:number]
-
-
-def _write_names(axes: Any, curves: Sequence[Curve]) -> None:
-  """Writes the name of each curve to the right of its end, if there are several curves. Names do not overlap."""
-  named = [curve for curve in curves if curve.name and not all(math.isnan(y) for _, y in curve.points)]
-  if len(curves) < 2 or len(named) > _MAX_NAMES:
-    return
-  low, high = axes.get_ylim()
-  ends = [next(y for _, y in reversed(curve.points) if not math.isnan(y)) for curve in named]
-  order = sorted(range(len(named)), key=lambda index: ends[index])
-  heights = [(ends[index] - low) / (high - low) for index in order]
-  for number in range(1, len(heights)):  # first upwards, then down again from the upper edge
-    heights[number] = max(heights[number], heights[number - 1] + _NAME_HEIGHT)
-  for number in reversed(range(len(heights))):
-    heights[number] = min(heights[number], 1 - _NAME_HEIGHT * (len(heights) - 1 - number))
-  for index, height in zip(order, heights, strict=True):
-    name, color = _shortened(named[index].name, _MAX_NAME_CHARACTERS), named[index].color
-    options = {"fontsize": 8, "va": "center", "parse_math": False, "transform": axes.transAxes}
-    axes.text(1.02, height, name, color=color, **options)
 
 
 def _shortened(text: str, max_characters: int) -> str:

@@ -40,24 +40,25 @@ _GUESSES = {
 }
 
 
-def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
+class _Line(msgspec.Struct):
+  step: Step
+
+
+def read(path: str, schema: type[msgspec.Struct] = _Line) -> list[dict[str, Any]]:
   """Reads the lines of a log.
 
   Args:
     path: path of the log.
-    key: a key that every line must have.
-    key_type: the type of its value, for msgspec.
+    schema: the keys that every line must have.
   Returns:
     A dict for each line; an empty list if the file does not exist. Numbers that are not finite, which a run that
     diverges may log, are None. A last line that is incomplete, because the process was killed, is left out.
   Raises:
-    UserError: a line is not a JSON object with this key. The message names file and line.
+    UserError: a line is not a JSON object with these keys. The message names file and line.
   """
   if not files.exists(path):
     return []
-  with files.open_file(path) as file:
-    lines = file.read().split(b"\n")
-  schema = msgspec.defstruct("Line", [(key, key_type)])
+  lines = files.read(path).split(b"\n")
   parsed_lines = []
   for number, line in enumerate(lines, start=1):
     try:

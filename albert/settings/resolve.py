@@ -25,7 +25,7 @@ from albert.tasks import registry
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
-from albert.weights.files import FLAG, RESUME_FLAG, WeightLocation, find_weights
+from albert.weights.files import FLAG, RESUME_FLAG, WeightLocation, find_weights, open_location
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -94,8 +94,6 @@ class ResolvedSettings:
     for line in self.notes:
       log(line)
     if self.weights is not None:
-      from albert.weights.files import open_location
-
       open_location(self.weights)  # weights that cannot be used are reported before any data is read
     task = registry.make_task(self.settings.task_name, self.model_config, self.data_config, data)
     self.settings.check_task_settings(task.settings())
@@ -284,8 +282,7 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
-  task_class = registry.TASKS[definition.task_name].config_class
-  configs: tuple[type[Config], ...] = (RunConfig, task_class, TrainConfig, OptimizerConfig, ModelConfig)
+  configs = registry.script_configs(definition.task_name)
   config_of_field = {field: config for config in configs for field in option_fields(config)}
   checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():

@@ -193,20 +193,13 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
-    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default.
-
-    The values of a run's recipe are used for fields that an earlier version did not record.
-    """
+    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default."""
     run = self.existing_run
     name = self.flags.get("recipe")
     if name is None and run:
-      name = run.values.get("recipe")
-    if name is None:
-      if run:  # an earlier version wrote config.json without the name of the recipe
-        data = from_dict(self._data_class, self.recorded(self._data_class), source=run.config_file)
-      else:
-        data = self._data_class(**self._flags_of(self._data_class))
-      name = self.task_entry.recipe(data)
+      name = run.values.get("recipe") or ""
+    elif name is None:
+      name = self.task_entry.recipe(self._data_class(**self._flags_of(self._data_class)))
     try:
       recipe = read_recipe(name, self.task_name)
     except UserError:

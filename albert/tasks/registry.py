@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.pretraining.flags import PretrainingConfig
@@ -127,6 +128,11 @@ TASKS: dict[str, RegisteredTask] = {
     recipe=lambda config: "tagging",
   ),
 }
+
+
+def script_configs(task_name: str) -> list[type[Config]]:
+  """Returns the configs whose fields are flags of the task's script, and arguments of an Estimator."""
+  return [RunConfig, TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
 
 
 def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = None) -> Task:

@@ -278,10 +278,7 @@ def _is_user_defined(token: Any, vocabulary: str) -> bool:
 
 def _read(vocabulary: str) -> bytes:
   """Returns the content of a vocabulary; nothing if there is no such file, which is reported when it is opened."""
-  if not files.exists(vocabulary):
-    return b""
-  with files.open_file(vocabulary) as file:
-    return file.read()
+  return files.read(vocabulary) if files.exists(vocabulary) else b""
 
 
 def _content(value: Any) -> Any:

@@ -354,8 +354,7 @@ def _search(path: str, pattern: bytes) -> bytes:
 @functools.lru_cache(maxsize=64)
 def _search_file(path: str, pattern: bytes, metadata: files.Stat) -> bytes:
   del metadata  # a part of the cache key: a file that has changed is read again
-  with files.open_file(path) as file:
-    found = re.search(pattern, file.read())
+  found = re.search(pattern, files.read(path))
   return found[1] if found else b""
 
 
@@ -399,8 +398,7 @@ def read_vocabulary_files(path: str) -> dict[str, bytes]:
   for name, source in vocabulary_copies(path).items():
     if source != path and not files.exists(source):
       raise UserError(f"{source}: no such file: put the merges of {path} there")
-    with files.open_file(source) as file:
-      contents[name] = file.read()
+    contents[name] = files.read(source)
   return contents
 
 
@@ -426,8 +424,7 @@ def sentence_parts(directory: str) -> list[tuple[str, str]]:
   path = files.join(directory, SENTENCE_PARTS)
   if not files.exists(path):
     return []
-  with files.open_file(path) as file:
-    parts = decode(path, file.read())
+  parts = decode(path, files.read(path))
   try:
     return [(part["type"], files.join(directory, part["path"]).rstrip("/")) for part in parts]
   except (KeyError, TypeError) as error:

@@ -248,15 +248,11 @@ def claim_output_dir(
 
 def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
   """Copies files that later commands need, such as the vocabulary, and writes the task's records of its data."""
-  for name, source in task.files_to_keep().items():
+  sources, records = task.files_to_keep(), task.data_records()
+  for name in (*sources, *records):
     target = files.join(directory, name)
     if overwrite or not files.exists(target):
-      with files.open_file(source) as file:
-        files.write_atomically(target, file.read())
-  for name, text in task.data_records().items():
-    target = files.join(directory, name)
-    if overwrite or not files.exists(target):
-      files.write_atomically(target, text)
+      files.write_atomically(target, files.read(sources[name]) if name in sources else records[name])
 
 
 def _make_schedule(plan: TrainingPlan) -> tuple[WarmupPolynomialDecay, TimeLimit | None]:

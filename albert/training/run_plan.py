@@ -15,16 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, stage_name, steps_of_stages
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, resolve_warmup, stage_name, steps_of_stages
 from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.tasks.base import TrainingStage
 from albert.training import distribution
-
-# Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
-_SHORT_RUN_WARMUP_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -286,29 +283,6 @@ def resolve_input_parts(input_parts: int, hosts: int) -> int:
   if input_parts % hosts:
     raise UserError(f"--input_parts={input_parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
   return input_parts or hosts
-
-
-def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_default: bool) -> OptimizerConfig:
-  """Shortens a warm-up to a tenth of a run, if it takes more than half of the run and the user did not choose it.
-
-  The recipes of the paper's runs have a fixed number of warm-up steps, which may be more than a first try has in total.
-
-  Args:
-    optimizer: the optimizer's settings.
-    num_train_steps: number of updates of the run.
-    is_default: whether num_warmup_steps comes from a recipe or is the default of the field.
-  Returns: the settings. If the warm-up is shortened, num_warmup_steps is changed, and a line is logged.
-  """
-  default = optimizer.num_warmup_steps
-  if not is_default or optimizer.warmup_proportion or 2 * default <= num_train_steps:
-    return optimizer
-  num_warmup_steps = round(_SHORT_RUN_WARMUP_SHARE * num_train_steps)
-  log(
-    f"num_warmup_steps is {num_warmup_steps}, a tenth of the {num_train_steps} steps: the default, {default}, is more "
-    "than half of them",
-    is_detail=True,
-  )
-  return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
 
 
 def is_evaluation_due(config: TrainConfig, step: int, *, is_over: bool) -> bool:

@@ -155,8 +155,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16
     # into NumPy. Therefore the header and the arrays are read here.
     if files.is_remote(path):
-      with files.open_file(path) as file:
-        content = file.read()
+      content = files.read(path)
       deserialize(content)
     else:
       safe_open(path, framework="np")
@@ -188,8 +187,7 @@ def _recorded_hashes(directory: str) -> dict[str, str]:
   path = files.join(directory, output_files.CONVERSION)
   if not files.exists(path):
     return {}
-  with files.open_file(path) as file:
-    rows = [line.split("\t") for line in file.read().decode("utf-8", errors="replace").splitlines()]
+  rows = [line.split("\t") for line in files.read(path).decode("utf-8", errors="replace").splitlines()]
   if not rows or any(len(row) != 4 or not re.match(r"^[0-9a-f]{64}\Z", row[3]) for row in rows[1:]):
     raise UserError(f"{path}: is not the list that albert.convert wrote: restore it, or delete it")
   return {target: sha256 for _, target, _, sha256 in rows[1:]}

@@ -167,8 +167,7 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -
     raise RunError(f"Beam's runner failed ({describe_error(error)}): check its flags after -- and its log") from error
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
-  with files.open_file(result_file) as file:
-    content = file.read()
+  content = files.read(result_file)
   files.remove(result_file)
   # Not a pickle, which could run code of whoever can write to the directory.
   numbered_results: list[tuple[int, Any]] = msgspec.msgpack.decode(content, type=list[tuple[int, result_type]])

@@ -155,7 +155,7 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
       r"variant 'a': starts_from 'b' does not name an earlier variant; these are: none",
     ),
     ({"variants": [{"name": "a", "corpus": "more"}]}, r"\$\.variants\[0\]\.corpus is 'more', which is not one of"),
-    ({"variants": [{"name": "a", "model": "albert_huge"}]}, "unknown model 'albert_huge'"),
+    ({"variants": [{"name": "a", "model": "albert_huge"}]}, "model=albert_huge: unknown model"),
     ({"variants": [{"name": "a", "fields": {"depth": 3}}]}, "unknown key 'depth'"),
     ({"variants": [{"name": "a", "data": {"ngrams": 3}}]}, r"a key in \$\.variants\[0\]\.data is 'ngrams'"),
     ({"intrinsic": ["rte"]}, r"\$\.intrinsic\[0\] is 'rte', which is not one of its possible values"),

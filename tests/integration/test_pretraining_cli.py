@@ -1,8 +1,7 @@
-"""Tests of run_pretraining.py from its flags: the files of a run, runs of earlier versions, and bad input."""
+"""Tests of run_pretraining.py from its flags: the files of a run, and bad input."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -83,31 +82,6 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
   evaluation = ["--do_eval", f"--eval_input_file={shards}/*.tfrecord", "--eval_batch_size=8"]
   run(*evaluation, f"--output_dir={output_dir}")
   assert read_json(output_dir / "eval_results.json") == results
-
-
-def train_and_return_log(shards: Path, output_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
-  """Starts or resumes a run. Returns what it wrote to stderr."""
-  files = [f"--input_file={shards}/*", f"--output_dir={output_dir}"]
-  run("--do_train", *files, *TINY_MODEL_FLAGS, *TRAIN_FLAGS, "--num_train_steps=2")
-  return capsys.readouterr().err
-
-
-@pytest.mark.thorough
-def test_a_run_of_an_earlier_version_is_resumed_with_a_warning_and_then_has_hashes_of_its_data(
-  shards, tmp_path, capsys
-):
-  output_dir, other_shards = tmp_path / "run", tmp_path / "other"
-  write_shards(other_shards, [12, 9, 11], seed=8)
-  train_and_return_log(shards, output_dir, capsys)
-  config = read_json(output_dir / "config.json")
-  assert config.pop("training_data")["num_examples"] == 12 + 9
-  (output_dir / "config.json").write_text(json.dumps(config))
-  log = train_and_return_log(other_shards, output_dir, capsys)
-  assert log.count("has no hashes of the training data") == 1
-  assert "resumed" in log
-  assert "warning" not in train_and_return_log(other_shards, output_dir, capsys)
-  with pytest.raises(UserError, match=r"config\.json: this run was trained on other data"):
-    train_and_return_log(shards, output_dir, capsys)
 
 
 def flip_a_bit(shards: Path) -> None:

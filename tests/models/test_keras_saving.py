@@ -180,7 +180,7 @@ def test_a_loaded_model_keeps_its_dtype_policy(tmp_path: Path):
 
 def test_an_encoder_accepts_a_name_and_refuses_unknown_names_and_other_types():
   assert Encoder("albert_base").config == MODELS["albert_base"]
-  with pytest.raises(UserError, match=r"there is no model 'albert_bas'.*albert_base"):
+  with pytest.raises(UserError, match=r"^config=albert_bas: unknown model; known: .*albert_base"):
     Encoder("albert_bas")
   with pytest.raises(UserError, match="give a ModelConfig"):
     Encoder(768)  # type: ignore[arg-type]

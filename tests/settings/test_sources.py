@@ -44,7 +44,7 @@ RECORDED_DATA = {
 def write_run(directory: Path, task: str, *, with_checkpoint: bool = True, **changes: Any) -> Path:
   """Writes the files of a run: its config.json, its vocabulary and an empty checkpoint. Returns its directory.
 
-  The config.json is one of an earlier version, without the name of the recipe. `changes` replace its sections.
+  The config.json names no recipe. `changes` replace its sections.
   """
   config: dict[str, Any] = {
     "task": task,
@@ -115,10 +115,6 @@ def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_pa
   def settings_of_run(name: str, task: str, **changes: Any) -> Settings:
     return Settings(task, {"output_dir": str(write_run(tmp_path / name, task, **changes))})
 
-  # A run of an earlier version recorded no recipe, so it has the default recipe of its task.
-  settings = settings_of_run("older", "classifier")
-  assert settings.recipe.name == settings.run_config().recipe == "glue_rte"
-  assert settings.run_config().train.eval_every_steps == 100  # as in this recipe
   settings = settings_of_run("recorded", "classifier", recipe="glue_cola")
   assert settings.run_config().train.eval_every_steps == 500
   settings = settings_of_run("without", "classifier", recipe="none")

@@ -12,7 +12,7 @@ import numpy as np
 from albert.config import recipes
 from albert.config.model import ModelConfig, load_model_config
 from albert.data import examples, manifest, shards, tables
-from albert.experiments.runner import RESULTS_FILE
+from albert.experiments.runner import RESULTS_FILE, ResultRow
 from albert.export.companion_files import DESCRIPTION
 from albert.io import files, records
 from albert.predict.exported_model import ExportedModel
@@ -128,7 +128,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
   FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
   FileReader(output_files.METRICS, lambda path: logs.read(str(path))),
-  FileReader(RESULTS_FILE, lambda path: logs.read(str(path), key="digest", key_type=str)),
+  FileReader(RESULTS_FILE, lambda path: logs.read(str(path), ResultRow)),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(
     FileReader(f"run/{name}", _read_run, _make_run)

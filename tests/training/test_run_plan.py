@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert.config.recipes import config_names, configs_directory
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig, resolve_warmup
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples
@@ -148,12 +148,12 @@ def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(
   verbose: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
   optimizer = OptimizerConfig(num_warmup_steps=1256)
-  assert run_plan.resolve_warmup(optimizer, 2512, is_default=True) == optimizer  # exactly half of the steps
-  assert run_plan.resolve_warmup(optimizer, 10, is_default=False) == optimizer  # make_schedule refuses it
+  assert resolve_warmup(optimizer, 2512, is_default=True) == optimizer  # exactly half of the steps
+  assert resolve_warmup(optimizer, 10, is_default=False) == optimizer  # make_schedule refuses it
   proportion = OptimizerConfig(num_warmup_steps=1256, warmup_proportion=0.1)
-  assert run_plan.resolve_warmup(proportion, 10, is_default=True) == proportion
+  assert resolve_warmup(proportion, 10, is_default=True) == proportion
   assert capsys.readouterr().err == ""
-  shortened = {steps: run_plan.resolve_warmup(optimizer, steps, is_default=True) for steps in (2511, 10, 1)}
+  shortened = {steps: resolve_warmup(optimizer, steps, is_default=True) for steps in (2511, 10, 1)}
   assert {steps: config.num_warmup_steps for steps, config in shortened.items()} == {2511: 251, 10: 1, 1: 0}
   lines = capsys.readouterr().err.splitlines()
   assert lines[1] == "num_warmup_steps is 1, a tenth of the 10 steps: the default, 1256, is more than half of them"
@@ -163,7 +163,7 @@ def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(
 def test_the_warm_up_of_a_recipe_is_kept_with_the_steps_of_the_recipe(name: str) -> None:
   sections = json.loads(Path(configs_directory(), f"{name}.json").read_text())
   optimizer, train = OptimizerConfig(**sections["optimizer"]), TrainConfig(**sections["train"])
-  assert run_plan.resolve_warmup(optimizer, train.num_train_steps, is_default=True) == optimizer
+  assert resolve_warmup(optimizer, train.num_train_steps, is_default=True) == optimizer
 
 
 def test_input_parts_default_to_one_per_host_and_must_be_a_multiple_of_the_hosts() -> None:

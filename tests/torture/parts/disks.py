@@ -319,13 +319,11 @@ def _run_experiment_on_full_disk(context: Context, kib: int) -> str | None:
   with SmallDisk(context.new_directory("experiments") / "disk", kib) as disk:
     argv = ["-m", "albert.experiments", "--run=masking", "--scale=smoke", f"--output_dir={disk.path}"]
     finished = context.workplace.run(argv)
-    if wrong := finished.unexpected_end(2):
+    if wrong := finished.unexpected_end(1):
       return wrong
-    return (
-      None
-      if f"the disk of {disk.path} is full" in finished.error
-      else f"the error does not say why: {finished.error!r}"
-    )
+    reasons = (f"the disk of {disk.path}", os.strerror(errno.ENOSPC))
+    says_why = any(reason in finished.error for reason in reasons)
+    return None if says_why else f"the error does not say why: {finished.error!r}"
 
 
 def _kinds_of_attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Random], str | None]]]:
