@@ -105,7 +105,7 @@ class TrainConfig(Config):
   num_train_steps: int = option(125000, "number of updates of the weights", minimum=1)
   num_train_epochs: float = option(
     0.0,
-    "number of passes over the training data, instead of --num_train_steps; 0: not used",
+    "number of passes over the training data, rounded up to whole steps, instead of --num_train_steps; 0: not used",
     minimum=0,
     instead_of="num_train_steps",
   )

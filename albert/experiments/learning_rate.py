@@ -162,16 +162,16 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   rate = choose_rate(results)
   picture = files.join(sweep.directory, "losses.png")
   files.write_atomically(picture, _draw(results, rate))
-  print("rate\theld-out loss\tmasked LM accuracy\tmost frequent piece")
+  print("rate\theld-out loss\tmasked LM accuracy (%)\tmost frequent piece (%)")
   for tried, result in results.items():
     remark = "\tchosen" if tried == rate else "" if result.has_learned else "\tonly the frequencies of pieces, or less"
     print(f"{tried:g}\t{result.loss:.3f}\t{result.accuracy:.2f}\t{result.baseline:.2f}{remark}")
   log(f"wrote {picture}")
   if rate is None:
-    raise RunError(
-      f"no rate learned more than the frequencies of pieces in {sweep.num_steps} steps: find the rate of two layers "
-      "(--num_hidden_layers=2, another --output_dir) and take a quarter of it, or give --scale_learning_rate"
-    )
+    remedy = "find the rate of two layers (--num_hidden_layers=2, another --output_dir) and take a quarter of it"
+    if resolved.model_config.num_hidden_layers <= 2:
+      remedy = "in another --output_dir, give more --num_train_steps or, for a narrow network, --initializer_range"
+    raise RunError(f"no rate learned more than the frequencies of pieces in {sweep.num_steps} steps: {remedy}")
   print(f"use --learning_rate={rate:g}{' --noscale_learning_rate' if config.optimizer.scale_learning_rate else ''}")
 
 

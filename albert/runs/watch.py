@@ -31,6 +31,8 @@ _LEARNED_SHARE, _LEARNED_ACCURACY = 0.9, 3 * ACCURACY_MARGIN
 # The metrics are far from the best ones if more than the first share of what was learned is lost, and near them if at
 # most the second one is.
 _FAR_SHARE, _NEAR_SHARE = 0.5, 0.25
+# A loss above this multiple of that of guessing after the warm-up shows that a run diverges.
+_DIVERGED = 2.0
 # A plateau lasts until twice the end of the warm-up, and at least this many steps.
 _PLATEAU_STEPS = 3000
 
@@ -59,7 +61,8 @@ class WatchSettings(NamedTuple):
 class Watch:
   """Finds events in the lines of metrics.jsonl, which it gets one after another.
 
-  - Plateau: well after the warm-up, neither the loss nor the accuracy has been better than guessing.
+  - Plateau: well after the warm-up, neither the loss nor the accuracy has been better than guessing; or, once the
+    warm-up is over, the loss is far above that of guessing.
   - Collapse: after the run had learned, the median of the loss is nearer to guessing than to the best one, or that of
     the accuracy is back at guessing.
   - Spike: the same, but too short to change the median. It is found when the loss has recovered.
@@ -82,7 +85,7 @@ class Watch:
   def __init__(self, guess: Means, *, total_steps: int, warmup_steps: int):
     self.guess = guess
     self._interval = max(_MIN_STEPS, math.ceil(total_steps * _SHARE_OF_RUN))
-    self._plateau_steps = max(_PLATEAU_STEPS, 2 * warmup_steps)
+    self._warmup_steps, self._plateau_steps = warmup_steps, max(_PLATEAU_STEPS, 2 * warmup_steps)
     self._begin_stage("", 0)  # no stage has this name
 
   def _begin_stage(self, stage: Any, step: int) -> None:
@@ -132,10 +135,11 @@ class Watch:
       self._best_accuracy = max(self._best_accuracy, median.accuracy)
     if 0 <= self._lost_share(average) <= _NEAR_SHARE:  # the best metrics may have changed
       self.healthy_step = step
-    is_late = has_median and step >= max(self._plateau_steps, self._first_step + _PLATEAU_STEPS)
+    is_late = step >= max(self._plateau_steps, self._first_step + _PLATEAU_STEPS)
+    is_late = is_late or (step >= self._warmup_steps and median.loss > _DIVERGED * self.guess.loss)
     is_better = self.best[0] <= GUESSING_SHARE * self.guess.loss
     is_better = is_better or self._best_accuracy > self.guess.accuracy + ACCURACY_MARGIN
-    if not is_late or is_better or self._has_plateau:
+    if not (has_median and is_late) or is_better or self._has_plateau:
       return ""
     self._has_plateau = True
     return f"{PLATEAU}: {numbers}"

@@ -35,6 +35,11 @@ def write_shards_manifest(shards: Path, **manifest_fields: object) -> None:
   write_manifest(shards, paths, [12, 9], settings={"sentence_prediction": "sop"}, **manifest_fields)
 
 
+def write_longer_shards(shards: Path) -> None:
+  (path,) = write_shards(shards.parent / "longer", [9])
+  write_manifest(shards.parent / "longer", [path], [9], settings={"max_seq_length": 32})
+
+
 @pytest.mark.usefixtures("rendered_pictures")
 def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
   output_dir = tmp_path / "run"
@@ -111,9 +116,11 @@ BAD_INPUT = {
   ),
   "flipped bit": BadInput(TRAIN_ON_SHARDS, r"part-01\.tfrecord.*record \d", flip_a_bit),
   "cut off": BadInput(TRAIN_ON_SHARDS, r"part-01\.tfrecord.*record 8", truncate),  # the last of 9, counted from 0
-  "other length": BadInput([*TRAIN_ON_SHARDS, "--max_seq_length=32"], "--max_seq_length=32: .* was written with 16"),
+  "other length": BadInput(
+    [*TRAIN_ON_SHARDS, "--max_seq_length=32"], "was written with max_seq_length=16, not 32: leave"
+  ),
   "too many predictions": BadInput(
-    [*TRAIN_ON_SHARDS, "--max_predictions_per_seq=20"], "--max_predictions_per_seq=20: .* was written with 3"
+    [*TRAIN_ON_SHARDS, "--max_predictions_per_seq=20"], "was written with max_predictions_per_seq=3, not 20"
   ),
   "too long for the model": BadInput(
     [*TRAIN_ON_SHARDS, "--max_position_embeddings=8"], "sequences of 16 tokens, the model has 8 positions"
@@ -122,6 +129,16 @@ BAD_INPUT = {
     ["--do_train", "--input_file={shards}/*.tfrecord"],
     "a vocabulary of 99 pieces, the model has vocab_size 61",
     lambda shards: write_shards_manifest(shards, vocab_size=99),
+  ),
+  "two lengths": BadInput(
+    ["--do_train", "--input_file={shards}/*,{shards}/../longer/*.tfrecord"],
+    r"longer/manifest\.json: the shards have sequences of 32 tokens, the other ones of 16: give",
+    write_longer_shards,
+  ),
+  "held-out shards of another length": BadInput(
+    [*TRAIN_ON_SHARDS, "--do_eval", "--eval_input_file={shards}/../longer/*.tfrecord"],
+    "of 32 tokens, the other ones of 16: give",
+    write_longer_shards,
   ),
   "other sentence loss": BadInput(
     ["--do_train", "--input_file={shards}/*.tfrecord", "--sentence_prediction=nsp"],

@@ -55,6 +55,8 @@ def test_nothing_is_found_in_runs_that_learn(total: int, interval: int, seed: in
   [
     # Learns nothing: 6.6 to 7.3 for ever. Twice the warm-up is step 6,250.
     (lambda step: max(10.5 - step / 300, 6.95 + 0.35 * math.sin(step / 2000)), PLATEAU, 6250, 20_000),
+    # Diverges in the warm-up, which ends at step 3,125.
+    (lambda step: 40.0, PLATEAU, 3125, 20_000),
     # Back from 2.1 to 6, and no further, 100,000 steps after the start.
     (lambda step: learning(step) if step < 100_000 else 6.0, COLLAPSE, 100_001, 115_000),
     # Back to guessing within 20,000 steps.

@@ -154,7 +154,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ),
     (
       {"stages": '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'},
-      "--chip needs sequences of one length: leave out the stages",
+      "--chip needs a run without stages: give --stages=",
     ),
     ({"hours": 0.0}, "hours must be "),
     ({"price_per_hour": -1.0}, "price_per_hour must be "),

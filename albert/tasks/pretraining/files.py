@@ -181,7 +181,9 @@ class PretrainingData:
     for flag, length in lengths.items():
       value = getattr(self.config, flag)
       if value not in (0, length):
-        raise UserError(f"--{flag}={value}: {path} was written with {length}; give {length} or leave the flag out")
+        raise UserError(
+          f"{path} was written with {flag}={length}, not {value}: leave the flag out, or give other shards"
+        )
     if self.max_seq_length > positions:
       raise UserError(
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has {positions} positions: write shorter "
@@ -222,6 +224,11 @@ class PretrainingData:
       raise UserError(
         f"--spm_model_file={config.spm_model_file} ({self.tokenizer.vocabulary.kind}) is not the vocabulary that "
         f"{manifest_file} was made with ({manifest.vocab_kind}; its SHA-256 differs): give that one"
+      )
+    if (length := manifest.settings.get("max_seq_length", self.max_seq_length)) != self.max_seq_length:
+      raise UserError(
+        f"{manifest_file}: the shards have sequences of {length} tokens, the other ones of {self.max_seq_length}: "
+        "give shards of one length; in training, --stages may have one for each length"
       )
     if not fits_model(manifest.vocab_size, self.model_config.vocab_size):
       raise UserError(
@@ -408,7 +415,7 @@ def find_length(config: PretrainingConfig) -> int:
     UserError: there is no such shard, or the stages of the run may have several lengths.
   """
   if config.stages:
-    raise UserError("--chip needs sequences of one length: leave out the stages, and give the flags of one of them")
+    raise UserError("--chip needs a run without stages: give --stages= and the flags of one of them")
   if config.max_seq_length:
     return config.max_seq_length
   if not config.input_file or files.is_remote(config.input_file):
