@@ -1,6 +1,7 @@
 """Fine-tunes a checkpoint on GLUE, SQuAD and RACE as the paper does, for a table of results and the files to submit.
 
-python -m albert.leaderboard --init_checkpoint=downloads/albert_xxlarge --glue_dir=glue --output_dir=leaderboard
+  python -m albert.leaderboard --init_checkpoint=downloads/albert_xxlarge --glue_dir=glue \\
+    --output_dir=leaderboard
 
 The plan has several seeds and an ensemble of each task. Its commands are those that a user would type, and are run as
 those of albert.experiments.

@@ -45,7 +45,7 @@ def define_flags() -> None:
     "str",
     "spm_model_file",
     None,
-    "vocabulary: a SentencePiece model with ALBERT's control symbols, or a WordPiece vocab.txt",
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, a byte-level BPE vocab.json, or a tokenizer.json",
     required=True,
   )
   for field in option_fields(PreparationSettings).values():

@@ -81,7 +81,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     )
   model = expand_sharing(model, ungroup=is_bert or not weight_names.huggingface_groups_agree(config))
   architecture = architecture or _choose_architecture(model)
-  if _NEEDS_POOLER[architecture] and not _has_pooler(model):
+  if _NEEDS_POOLER[architecture] and weight_names.POOLER[0] not in model.weights:
     raise UserError(f"--architecture={architecture}: the weights have {weight_names.NO_POOLER}")
   weights, sources, size = model.weights, model.sources, model.config.hidden_size
   if config.embedding_size == size and not is_bert:  # transformers has a projection even if E = H
@@ -106,13 +106,9 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   return report
 
 
-def _has_pooler(model: ConvertedModel) -> bool:
-  return all(name in model.weights for name in weight_names.POOLER)
-
-
 def _choose_architecture(model: ConvertedModel) -> str:
   """Returns the transformers class that has the model's heads."""
-  has_pooler = _has_pooler(model)
+  has_pooler = weight_names.POOLER[0] in model.weights
   task = model.run.get("task")
   (name,) = model.class_keys.get("architectures", [""])
   if model.heads == ("classifier",) and name in ARCHITECTURES:

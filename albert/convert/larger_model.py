@@ -113,7 +113,7 @@ def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
     if isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
       token = tokenizer.vocabulary.processor.normalize(token).removeprefix(WORD_START)
     if word in special_pieces or not token or " " in token or WORD_START in token:
-      raise UserError(f"{path}, line {number}: {word!r} is special, or not one word for this vocabulary: change it")
+      raise UserError(f"{path}, line {number}: {word!r} is special, or several words, as Han characters are: change it")
     tokens.setdefault(token, number)
   return tokens
 

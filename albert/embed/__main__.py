@@ -103,9 +103,6 @@ def main() -> None:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"
     )
-  for name, path in {"input_file": values.input_file, "queries": values.queries}.items():
-    if path and not files.exists(path):
-      raise UserError(f"--{name}={path}: no such file")
   if values.top_k and not values.queries:
     raise UserError(f"--top_k={values.top_k}: give --queries, too: the file of the texts to search for")
   check_output(values.output_file, for_queries=bool(values.queries))
@@ -155,7 +152,7 @@ def _embed(texts: InputTexts, encoder: TextEncoder) -> Iterator[tuple[Ids, np.nd
       ids, chunk_texts = zip(*chunk, strict=True)
       num_empty += sum(not text or text.isspace() for text in chunk_texts)
       yield ids, encoder.encode(chunk_texts, progress.update)
-  encoder.log_warnings(flags.FLAGS.input_file, "--max_seq_length")
+  encoder.log_warnings(" and ".join(filter(None, (flags.FLAGS.input_file, flags.FLAGS.queries))), "--max_seq_length")
   if num_empty:
     log(f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing")
 

@@ -75,7 +75,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
     UserError: there are no directories; one does not exist, holds no run or is given twice; or a file is damaged.
   """
   if not directories:
-    raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
+    raise UserError("give the directories of one or more runs, without a flag")
   run_paths: list[str] = []
   summaries: dict[str, Mapping[str, Any]] = {}  # path of a directory with several seeds -> its runs.json
   for directory in directories:

@@ -318,7 +318,7 @@ def unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def unknown_warnings(
   source: str, share: float, tokenizer: Tokenizer | None = None, texts: Iterable[str] = (), remedy: str = _REMEDY
 ) -> list[str]:
-  """Returns a warning if more than 1% of the tokens of a text are <unk>.
+  """Returns a warning if more than 1% of the tokens of a text are <unk>, and those of `settings_warnings`.
 
   Args:
     source: the text, for the warning.
@@ -326,14 +326,27 @@ def unknown_warnings(
     tokenizer, texts: if given, the warning names the most frequent characters of these texts that are unknown.
     remedy: the end of the warning.
   """
-  if share <= MAX_UNKNOWN_SHARE:
-    return []
-  characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
-  examples = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in characters)
-  return [
-    f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
-    f"{', such as ' if characters else ''}{examples}: {remedy}"
-  ]
+  warnings = [] if tokenizer is None else settings_warnings(tokenizer)
+  if share > MAX_UNKNOWN_SHARE:
+    characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
+    examples = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in characters)
+    warnings.append(
+      f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
+      f"{', such as ' if characters else ''}{examples}: {remedy}"
+    )
+  return warnings
+
+
+def settings_warnings(tokenizer: Tokenizer) -> list[str]:
+  """Returns a warning if normalized text lacks characters of more than 5% of the pieces, such as capital letters."""
+  pieces, config = list(itertools.compress(tokenizer.pieces, ~tokenizer.is_special)), tokenizer.config
+  characters = {c for c in {*"".join(pieces)} if tokenizer.normalize(c).strip() != c}
+  lost = [piece for piece in pieces if not characters.isdisjoint(piece)]
+  message = (
+    f"warning: {config.model_file}: with do_lower_case={config.do_lower_case} and keep_accents={config.keep_accents}, "
+    f"{len(lost)} of its {len(pieces)} pieces never occur, such as {lost[:1]}: correct both in tokenizer_config.json"
+  )
+  return [message] if len(lost) > 0.05 * len(pieces) else []  # the English ALBERT's vocabulary has none
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:

@@ -210,9 +210,7 @@ class ModelWeights:
       log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})", is_detail=not is_new)
       return checkpoint.step
     if not config.init_checkpoint:
-      raise UserError(
-        f"{manager.directory} holds no undamaged checkpoint: train first (--do_train) or give --init_checkpoint"
-      )
+      raise UserError(f"{manager.directory} has no undamaged checkpoint: restore one, train or give --init_checkpoint")
     if self._source != config.init_checkpoint and (missing := self.load_initial()):
       self._source = None
       raise UserError(

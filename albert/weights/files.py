@@ -16,6 +16,7 @@ import numpy as np
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.io.text import counted_names
 from albert.runs import output_files
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, transformer_directory, vocabulary_sha256
@@ -216,10 +217,14 @@ class WeightFile(WeightLocation):
   def with_labels(self, labels: Sequence[str]) -> WeightFile:
     """Returns these weights with the outputs of a classifier from elsewhere in the order of a task's labels.
 
-    The labels of its config must be the same ones. Otherwise the outputs keep their order.
+    If its config has other labels, the outputs keep their order, and a warning gives both.
     """
     found = self.labels
     if sorted(labels) != sorted(found):
+      if labels and found and not found[0].startswith("LABEL_"):
+        log(
+          f"warning: {self.path}: labels {', '.join(found)} become {', '.join(labels)}: give --fresh_head to avoid it"
+        )
       return self
     order = [found.index(label) for label in labels]
     head = {name: self.entries[name]._replace(order=order) for name in _CLASSIFIER if name in self.entries}

@@ -78,7 +78,7 @@ def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
     (["--output_file=v.npy", "--queries=x.txt"], "--output_file=v.npy: must end in .jsonl"),
     (["--queries=x.tsv", "--output_file=n.jsonl"], "--queries=x.tsv: is a table: give --text_column"),
     (["--max_seq_length=49"], "--max_seq_length=49: the model has only 48 positions"),
-    (["--input_file=absent.txt"], "--input_file=absent.txt: no such file"),
+    (["--input_file=absent.txt"], "absent.txt: cannot read it (No such file"),
     (["--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
     (["--checkpoint="], "--checkpoint is missing"),
     (["--text_column=body", "--input_file=x.tsv"], "no column 'body'; there are: 'text'"),
