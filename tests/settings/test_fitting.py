@@ -231,6 +231,19 @@ def test_a_recipe_for_other_weights_is_named(
   assert not resolve_settings("race", {**flags, "do_eval": True}).notes
 
 
+def test_the_evaluations_of_a_recipe_need_a_file(spm_model: str) -> None:
+  flags = {"spm_model_file": spm_model, "from_scratch": True, "do_train": True, "train_file": "train.jsonl"}
+  for given, steps in [
+    ({}, 0),
+    ({"eval_file": "dev.jsonl"}, 1000),
+    ({"data_dir": "RACE"}, 1000),
+    ({"do_eval": True}, 1000),
+  ]:
+    resolved = resolve_settings("race", {**flags, **given, "output_dir": "new"})
+    assert resolved.config.train.eval_every_steps == steps
+    assert ("no evaluation during training: no --eval_file is given" in resolved.notes) == (steps == 0)
+
+
 def test_the_recipe_of_race_for_v2_has_the_originals_rate_and_dropout() -> None:
   """According to the README of https://github.com/google-research/albert: rate 1e-5, dropout 0, the rest as in v1."""
   v1, v2 = (json.loads((Path(configs_directory()) / f"{name}.json").read_text()) for name in ("race", "race_v2"))
