@@ -233,12 +233,8 @@ def test_a_recipe_for_other_weights_is_named(
 
 def test_the_evaluations_of_a_recipe_need_a_file(spm_model: str) -> None:
   flags = {"spm_model_file": spm_model, "from_scratch": True, "do_train": True, "train_file": "train.jsonl"}
-  for given, steps in [
-    ({}, 0),
-    ({"eval_file": "dev.jsonl"}, 1000),
-    ({"data_dir": "RACE"}, 1000),
-    ({"do_eval": True}, 1000),
-  ]:
+  cases: list[tuple[dict[str, Any], int]] = [({}, 0), ({"eval_file": "dev.jsonl"}, 1000), ({"data_dir": "RACE"}, 1000)]
+  for given, steps in [*cases, ({"do_eval": True}, 1000)]:
     resolved = resolve_settings("race", {**flags, **given, "output_dir": "new"})
     assert resolved.config.train.eval_every_steps == steps
     assert ("no evaluation during training: no --eval_file is given" in resolved.notes) == (steps == 0)
