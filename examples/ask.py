@@ -11,10 +11,14 @@ import json
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+stderr = os.dup(2)
+if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3":  # TensorFlow prints lines before it reads this
+  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+try:
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+finally:
+  os.dup2(stderr, 2)
 
 
 def to_json(value: object) -> object:

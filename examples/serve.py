@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 from pathlib import Path
 
 try:
@@ -26,10 +27,16 @@ versions = [path for path in (flags.model.resolve(), *flags.model.resolve().glob
 version = max(versions, key=lambda folder: int(folder.name), default=None) or parser.error(
   f"no model in {flags.model}: give a directory that albert.export wrote, such as models/NAME"
 )
-import tensorflow as tf  # noqa: E402  (takes seconds, so the flags are checked first)
-import tensorflow_text  # noqa: E402,F401  (registers the tokenizer's operations)
-from google.protobuf.json_format import MessageToDict  # noqa: E402
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # noqa: E402
+stderr = os.dup(2)
+if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3":  # TensorFlow prints lines before it reads this
+  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+try:
+  import tensorflow as tf  # takes seconds, so the flags are checked first
+  import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+  from google.protobuf.json_format import MessageToDict
+  from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+finally:
+  os.dup2(stderr, 2)
 
 model = tf.saved_model.load(str(version))
 app, model_is_free, path = FastAPI(openapi_url=None), asyncio.Lock(), f"/v1/models/{version.parent.name}"

@@ -80,7 +80,7 @@ REFUSED_COMMANDS = [
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--train_file=train.csv", "--do_eval"], "--train_file=train.csv: a table: give JSON lines"),
   ([*RACE, "--nodo_train", "--do_predict"], "--output_dir={new}: holds no run: train first, or give --init_check"),
-  ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither middle/*.txt"),
+  ([*RACE, "--data_dir=absent"], "--data_dir: absent/train does not exist"),
   ([*EXPORT, "--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
   ([*EXPORT, "--checkpoint={weights}"], "--checkpoint={weights}: has no albert_config.json or config.json beside it"),
   ([*EXPORT, "--checkpoint={weights}", "--task=absent"], "--task=absent: must be one of"),

@@ -77,8 +77,10 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
     if isinstance(data, FinetuningData):
       num_rows = len(data.rows(TRAIN))
-      steps = counted(train.num_steps(num_rows), "step", ",")
-      amount += f" of {counted(num_rows, 'row', ',')}, {'' if data.rows_are_examples else 'at least '}{steps},"
+      amount += f" of {counted(num_rows, 'row', ',')},"
+      if train.num_train_epochs:
+        steps = counted(train.num_steps(num_rows), "step", ",")
+        amount += f" {'' if data.rows_are_examples else 'at least '}{steps},"
     start = config.init_checkpoint or "random weights"
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"

@@ -150,11 +150,16 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     if fitted:
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
     if (stride := settings.flags.get("doc_stride", 0)) >= data_config.max_seq_length:
-      notes.append(f"doc_stride {stride} is at least max_seq_length: successive windows do not overlap")
+      notes.append(f"warning: doc_stride {stride} is at least max_seq_length: successive windows do not overlap")
     if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
-      notes.append("doc_stride and max_windows change nothing without long_texts=windows")
+      notes.append("warning: doc_stride and max_windows change nothing without long_texts=windows")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
     config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
+  train_file, data_dir, *held_out = (
+    getattr(data_config, name, None) for name in ("train_file", "data_dir", "eval_file", "eval_share")
+  )
+  if train_file and data_dir == "" and not any((*held_out, config.do_eval, config.train.early_stopping_patience)):
+    config = _without_evaluations(settings, config, notes, "no --eval_file is given")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 
@@ -180,13 +185,18 @@ def _fit_to_shards(
   if data.eval_input_file:
     return config, model, data
   data = dataclasses.replace(data, eval_input_file=pretraining_files.find_heldout(model, data))
-  if not data.eval_input_file and config.train.eval_every_steps and "eval_every_steps" not in settings.flags:
-    config = dataclasses.replace(config, train=dataclasses.replace(config.train, eval_every_steps=0))
-    notes.append(
-      "no evaluation during training: the shards have no held-out documents, which data_prep.create_pretraining_data "
-      "--eval_share=0.02 makes"
-    )
+  if not data.eval_input_file:
+    reason = "the shards have no held-out documents, which data_prep.create_pretraining_data --eval_share=0.02 makes"
+    config = _without_evaluations(settings, config, notes, reason)
   return config, model, data
+
+
+def _without_evaluations(settings: Settings, config: RunConfig, notes: list[str], reason: str) -> RunConfig:
+  """Leaves out the evaluations during training that the recipe has and no flag asks for. Adds a line to `notes`."""
+  if not config.train.eval_every_steps or "eval_every_steps" in settings.flags:
+    return config
+  notes.append(f"no evaluation during training: {reason}")
+  return dataclasses.replace(config, train=dataclasses.replace(config.train, eval_every_steps=0))
 
 
 def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:
@@ -201,8 +211,8 @@ def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | N
     dropout = "without dropout"
     advice = f"if they are weights of ALBERT v2, the training may diverge: give --recipe={other}"
   return [
-    f"the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were pretrained "
-    f"{dropout}; {advice}"
+    f"warning: the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were "
+    f"pretrained {dropout}; {advice}"
   ]
 
 

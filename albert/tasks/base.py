@@ -187,12 +187,14 @@ class ExampleSets:
   def summary(self, split: str) -> dict[str, Any]:
     """Describes the tokens of a split, as JSON values: how many a sequence has, and the share that is <unk>."""
     examples, data = self.examples(split), self._data
-    lengths = examples.longest_sequences + (examples.cut_tokens if len(examples.cut_tokens) else 0)
+    # Of SQuAD, only questions are cut, which are no longer than a window.
+    cut_tokens = np.zeros(0) if "max_query_length" in self.settings else examples.cut_tokens
+    lengths = examples.longest_sequences + (cut_tokens if len(cut_tokens) else 0)
     share = unknown_share(data.tokenizer, examples.input_ids)
     texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS]) if share else ()
     return {
       "tokens": {"median": float(np.median(lengths)), "greatest": int(lengths.max())},
-      "longer_than_max_seq_length": int(np.count_nonzero(examples.cut_tokens)),
+      "longer_than_max_seq_length": int(np.count_nonzero(cut_tokens)),
       "unknown_tokens": {"share": share, "characters": unknown_characters(data.tokenizer, texts)},
     }
 
@@ -206,7 +208,9 @@ class ExampleSets:
       num_windows = counted(len(examples.sequence_lengths), "window", ",")
       log(f"{source}: {counted(examples.num_examples, 'text', ',')} in {num_windows}")
     if np.any(examples.cut_tokens):
-      log(cut_warning(source, examples.cut_tokens, *self._limit_and_remedy(examples)))
+      groups = examples.labels.get(self._batch_options.get("group_label", ""), np.arange(examples.num_examples))
+      cut_tokens = examples.cut_tokens[np.unique(groups, return_index=True)[1]]  # a question counts once
+      log(cut_warning(source, cut_tokens, *self._limit_and_remedy(examples)))
     share = unknown_share(data.tokenizer, examples.input_ids)
     texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS])
     for line in sorted({*unknown_warnings(source, share, data.tokenizer, texts)} - data.described):
@@ -216,6 +220,9 @@ class ExampleSets:
   def _limit_and_remedy(self, examples: TokenizedExamples) -> tuple[str, str]:
     """Returns the limit that some texts exceed, and how to read more of their tokens."""
     settings, max_seq_length = self.settings, self._data.config.max_seq_length
+    if limit := settings.get("max_query_length"):
+      longest = limit + np.max(examples.cut_tokens)
+      return f"max_query_length={limit}", f"shorten these questions, or give --max_query_length={longest}"
     if "max_windows" in settings:
       step = min(settings["doc_stride"], max_seq_length - 2)  # between windows, which also have [CLS] and [SEP]
       needed_windows = np.max(examples.sequence_counts + -(-examples.cut_tokens // step))
@@ -224,7 +231,7 @@ class ExampleSets:
     longest = min(positions, np.max(examples.longest_sequences + examples.cut_tokens))
     longer = f"--max_seq_length={longest} keeps more of them" if longest > max_seq_length else ""
     remedies = filter(None, (longer, self._cut_remedy))
-    remedy = " and ".join(remedies) or f"divide these texts, since the model has {positions} positions"
+    remedy = " and ".join(remedies) or f"shorten or divide them: the model has {positions} positions"
     return f"max_seq_length={max_seq_length}", remedy
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:

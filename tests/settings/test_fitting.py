@@ -189,7 +189,7 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
-  apart = "doc_stride 128 is at least max_seq_length: successive windows do not overlap"
+  apart = "warning: doc_stride 128 is at least max_seq_length: successive windows do not overlap"
   assert resolve_length(max_position_embeddings=96, max_query_length=9, doc_stride=128) == (96, [line, apart])
   given = {"max_query_length": 9, "doc_stride": 5}
   assert resolve_length(max_position_embeddings=96, **given) == (96, [line])
@@ -224,11 +224,20 @@ def test_a_recipe_for_other_weights_is_named(
   flags |= {"recipe": recipe} if recipe else {}
   notes = resolve_settings("race", {**flags, "do_train": True}).notes
   line = (
-    f"the recipe {recipe or 'race'} is for other weights: according to {weights}/config.json, these were "
+    f"warning: the recipe {recipe or 'race'} is for other weights: according to {weights}/config.json, these were "
     f"pretrained {advice}"
   )
   assert list(notes) == ([line] if advice else [])
   assert not resolve_settings("race", {**flags, "do_eval": True}).notes
+
+
+def test_the_evaluations_of_a_recipe_need_a_file(spm_model: str) -> None:
+  flags = {"spm_model_file": spm_model, "from_scratch": True, "do_train": True, "train_file": "train.jsonl"}
+  cases: list[tuple[dict[str, Any], int]] = [({}, 0), ({"eval_file": "dev.jsonl"}, 1000), ({"data_dir": "RACE"}, 1000)]
+  for given, steps in [*cases, ({"do_eval": True}, 1000)]:
+    resolved = resolve_settings("race", {**flags, **given, "output_dir": "new"})
+    assert resolved.config.train.eval_every_steps == steps
+    assert ("no evaluation during training: no --eval_file is given" in resolved.notes) == (steps == 0)
 
 
 def test_the_recipe_of_race_for_v2_has_the_originals_rate_and_dropout() -> None:

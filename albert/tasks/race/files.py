@@ -96,7 +96,8 @@ def find_passages(folder: str, flag: str) -> list[str]:
     with contextlib.suppress(files.NoMatchError):
       return files.expand_globs([files.join(folder, layout)], flag=flag)
   remedy = "the folder that holds train, dev and test" if flag == "--data_dir" else "a folder like RACE/dev"
-  raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give {remedy}")
+  problem = "holds neither middle/*.txt and high/*.txt nor *.txt" if files.is_dir(folder) else "does not exist"
+  raise UserError(f"{flag}: {folder} {problem}: give {remedy}")
 
 
 def split_folder(data_dir: str, split: str) -> str:
@@ -224,5 +225,5 @@ def _set_answer(location: str, question: ChoiceQuestion, answer: Any, may_be_num
     return dataclasses.replace(question, answer=answer)
   raise UserError(
     f"{location}: answer {format_value(answer)} is not one of the options, which are A to {names[-1]}: training and "
-    "evaluation need the answers; --predict_file takes questions without"
+    "evaluation need its letter; --predict_file takes questions without"
   )

@@ -65,12 +65,13 @@ class SquadFeaturizer:
     remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
     windows: list[np.ndarray] = []
     labels: list[tuple[int, ...]] = []
+    cut_tokens: list[int] = []  # of the question, in each of its windows
     # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
       tokens = tokenizer.encode_with_offsets(paragraph.context)
       paragraph_block = np.stack([tokens.ids, np.zeros(len(tokens.ids), np.int32), tokens.starts, tokens.ends])
       for question in group:
-        query = next(remaining_question_ids)[: self.max_query_length]
+        query = (all_ids := next(remaining_question_ids))[: self.max_query_length]
         # P_MASK is 1 where no answer may start or end. It stays 0 for [CLS], which stands for "no answer".
         question_block = np.zeros((1 + len(_FEATURE_ROWS), len(query) + 2), np.int32)
         question_block[0], question_block[1, 1:] = [cls, *query, sep], 1
@@ -84,6 +85,7 @@ class SquadFeaturizer:
           has_answer = part.start <= first and last < part.stop
           positions = (first + shift, last + shift, 0) if has_answer else (0, 0, 1)
           labels.append((*positions, question.index))
+          cut_tokens.append(len(all_ids) - len(query))
     ids, *token_features = np.concatenate(windows, axis=1)
     return TokenizedExamples(
       input_ids=ids,
@@ -91,6 +93,7 @@ class SquadFeaturizer:
       sequence_counts=np.ones(len(windows), np.int32),
       labels=dict(zip(_LABEL_COLUMNS, np.array(labels, np.int32).T, strict=True)),
       token_features=dict(zip(_FEATURE_ROWS, token_features, strict=True)),
+      cut_tokens=np.array(cut_tokens, np.int32),
     )
 
 

@@ -144,6 +144,7 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
         IS_MAX_CONTEXT: [*zeros_before, *map(int, is_best), 0],
       }
       assert examples.labels[QUESTION_INDEX][row] == question.index
+      assert examples.cut_tokens[row] == len(tokenizer.encode(question.text)) - len(query)
       row += 1
   assert row == examples.num_examples
   assert examples.sequence_lengths.max() == MAX_SEQ_LENGTH
