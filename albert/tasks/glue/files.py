@@ -368,10 +368,8 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
   """
-  if separator:
-    labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
-  else:
-    labels = set(map(label_name, table.columns[column]))
+  rows = rows_of_labels(table, column, separator) if separator else [[*map(label_name, table.columns[column])]]
+  labels = set(itertools.chain.from_iterable(rows))
   warn_of_combined_label(table.name, sorted(labels - {""}), separator)
   if not separator:
     table.non_empty_texts(column)
