@@ -155,7 +155,7 @@ def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str
   failed_seeds = []
   run_names = {}
   for number, (seed, metrics) in enumerate(metrics_of_seeds.items(), 1):
-    run_names[seed] = f"fold {number} (run-{seed})" if task.runs_flag == "folds" else f"run-{seed}"
+    run_names[seed] = f"fold {number} in run-{seed}" if task.runs_flag == "folds" else f"run-{seed}"
     directory = files.join(output_dir, f"run-{seed}")
     for name in (*names, task.best_metric):
       if name not in metrics:
