@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,10 +21,12 @@ from albert.data.rows import DataSource, TableData, is_path, is_text
 from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
+from albert.io.text import format_value
 from albert.runs import output_files
 from albert.runs.logs import MetricsCallback, format_evaluation, format_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
+from albert.tasks.definitions import PYTHON_NAMES, TaskDefinition
 from albert.tasks.splits import TEST
 from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
@@ -40,20 +42,6 @@ from albert.training.run import (
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
 
-if TYPE_CHECKING:
-  from albert.tasks.definitions import TaskDefinition
-
-# Flag -> the argument or method of the Python API that does the same, if it has another name.
-_PYTHON_NAMES = {
-  "do_train": "train()",
-  "do_eval": "evaluate()",
-  "do_predict": "predict()",
-  "text_columns": "text",
-  "label_column": "label",
-  "id_column": "id",
-  "group_column": "group",
-  "albert_config_file": "model",
-}
 _DATA_NAMES = {  # those of a task with data; the task of `from_run` has no such arguments
   "train_file": "train",
   "input_file": "train",
@@ -138,6 +126,8 @@ class Estimator:
     model: str | os.PathLike[str] | ModelConfig | None = None,
     **settings: Any,
   ):
+    if not isinstance(task, Task | TaskDefinition):
+      raise UserError(f"task is {format_value(task)}: give a task, such as albert.tasks.Classification(train=...)")
     self._definition = None if isinstance(task, Task) else task
     self.has_logged_failure = False
     self._process_id = os.getpid()
@@ -200,7 +190,7 @@ class Estimator:
       )
     if self._definition is None:
       return contextlib.nullcontext()
-    return python_messages(_PYTHON_NAMES | (_DATA_NAMES if self._definition.file_fields else {}))
+    return python_messages(PYTHON_NAMES | (_DATA_NAMES if self._definition.file_fields else {}))
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:

@@ -153,7 +153,9 @@ def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str
   """Writes runs.json, prints the statistics, and returns the seed of the best run."""
   names = [name for name in next(iter(metrics_of_seeds.values())) if name != "step"]
   failed_seeds = []
-  for seed, metrics in metrics_of_seeds.items():
+  run_names = {}
+  for number, (seed, metrics) in enumerate(metrics_of_seeds.items(), 1):
+    run_names[seed] = f"fold {number} in run-{seed}" if task.runs_flag == "folds" else f"run-{seed}"
     directory = files.join(output_dir, f"run-{seed}")
     for name in (*names, task.best_metric):
       if name not in metrics:
@@ -167,11 +169,10 @@ def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str
     return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
 
   best_seed = max(metrics_of_seeds, key=rank)  # of equally good runs the first one
-  best_run = f"run-{best_seed}"
   summary: dict[str, Any] = {
     "seeds": list(metrics_of_seeds),
     "best_seed": best_seed,
-    "best_run": best_run,
+    "best_run": f"run-{best_seed}",
     "failed_seeds": failed_seeds,
     "metrics": {},
   }
@@ -191,7 +192,8 @@ def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str
     )
   files.write_json(files.join(output_dir, output_files.RUNS), summary)
   if failed_seeds:
-    names_of_failed = ", ".join(f"run-{seed}" for seed in failed_seeds)
+    names_of_failed = ", ".join(run_names[seed] for seed in failed_seeds)
     print(f"{len(failed_seeds)} of {len(metrics_of_seeds)} runs have not learned more than guessing: {names_of_failed}")
-  print(f"best: {best_run} ({task.best_metric} {metrics_of_seeds[best_seed][task.best_metric]:.6g})", flush=True)
+  best = metrics_of_seeds[best_seed][task.best_metric]
+  print(f"best: {run_names[best_seed]} ({task.best_metric} {best:.6g})", flush=True)
   return best_seed

@@ -199,7 +199,9 @@ def test_folds_are_runs_whose_predictions_cover_the_training_file(
   for start in range(2):
     with script_flags("classifier"):
       run_script("classifier", *argv, "--folds=3", f"--output_dir={runs}")
-    messages = capsys.readouterr().err
+    output = capsys.readouterr()
+    messages = output.err
+    assert output.out.splitlines()[-1].startswith("best: fold ")
     assert messages.count("is done") == 3 * start
     assert ("fold 1: run with seed 5 in " in messages) != start
     assert "--num_runs" not in messages
@@ -220,13 +222,17 @@ def test_folds_are_runs_whose_predictions_cover_the_training_file(
 
 
 def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best(tmp_path: Path) -> None:
-  task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
+  task: Any = types.SimpleNamespace(
+    runs_flag="num_runs", best_metric="accuracy", best_loss="loss", higher_is_better=True
+  )
   results = {seed: {"accuracy": 0.5, "loss": loss} for seed, loss in ((7, 0.8), (8, 0.6), (9, 0.6))}
   assert multi_seed._summarize(task, str(tmp_path), results) == 8
 
 
 def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
+  task: Any = types.SimpleNamespace(
+    runs_flag="num_runs", best_metric="accuracy", best_loss="loss", higher_is_better=True
+  )
   of_guessing = {"guessing_loss": 0.69, "majority_accuracy": 0.5}
   results = {seed: {"step": 1, "loss": 0.69, "accuracy": 0.5, **of_guessing} for seed in (7, 8)}
   results[9] = {"step": 1, "loss": 0.2, "accuracy": 0.9, **of_guessing}
@@ -241,7 +247,7 @@ def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsy
 
 def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
   """In Python 3.10 to 3.13, the functions of `statistics` raise errors for NaN, and comparisons with NaN are false."""
-  task: Any = types.SimpleNamespace(best_metric="loss", best_loss="loss", higher_is_better=False)
+  task: Any = types.SimpleNamespace(runs_flag="num_runs", best_metric="loss", best_loss="loss", higher_is_better=False)
   results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
   assert multi_seed._summarize(task, str(tmp_path), results) == 9
   summary = output_files.read_runs(str(tmp_path / "runs.json"))

@@ -150,7 +150,9 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     if fitted:
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
     if (stride := settings.flags.get("doc_stride", 0)) >= data_config.max_seq_length:
-      notes.append(f"warning: doc_stride {stride} is at least max_seq_length: successive windows do not overlap")
+      notes.append(
+        f"warning: doc_stride {stride} is at least max_seq_length: the windows do not overlap, and leave out no text"
+      )
     if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
       notes.append("warning: doc_stride and max_windows change nothing without long_texts=windows")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:

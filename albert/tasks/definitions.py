@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from albert.config.base import Config, option_fields
 from albert.data import tables
 from albert.data.rows import ABSENT, Rows, TableData, is_path, rows_of
-from albert.errors import UserError
+from albert.errors import UserError, python_messages
 from albert.io import files, json_values
 from albert.io.text import format_value
 from albert.runs import output_files
@@ -45,6 +45,20 @@ def _setting(config_class: type[Config], name: str) -> Any:
   return dataclasses.field(default=option_fields(config_class)[name].default, kw_only=True, metadata={"setting": name})
 
 
+# Flag -> the argument or method of the Python API that does the same, if it has another name.
+PYTHON_NAMES = {
+  "do_train": "train()",
+  "do_eval": "evaluate()",
+  "do_predict": "predict()",
+  "text_columns": "text",
+  "label_column": "label",
+  "id_column": "id",
+  "group_column": "group",
+  "regression": "albert.tasks.Regression",
+  "albert_config_file": "model",
+}
+
+
 class TaskDefinition(abc.ABC):
   """A task and its data. Estimator adds the model and the settings of the training.
 
@@ -60,6 +74,9 @@ class TaskDefinition(abc.ABC):
   task_name: str
   default_settings: ClassVar[Mapping[str, Any]] = {}
   file_fields: ClassVar[Mapping[str, str]] = FILE_FIELDS
+
+  def __init_subclass__(cls) -> None:
+    cls.__post_init__ = python_messages(PYTHON_NAMES)(cls.__post_init__)  # type: ignore[method-assign]
 
   def __post_init__(self) -> None:
     self.settings: dict[str, Any] = {}

@@ -228,7 +228,7 @@ class Tokenizer:
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """Converts texts to lists of ids, without [CLS] and [SEP]. Much faster than calling `encode` for each text."""
-    return self.vocabulary.encode_batch(texts)
+    return self.vocabulary.encode_batch(check_texts(texts, "texts"))
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Converts a text to ids with their offsets.
@@ -262,8 +262,10 @@ class Tokenizer:
     """Converts ids to text. Special tokens are left out; a SentencePiece model writes <unk> as " ⁇ ".
 
     Raises:
-      UserError: an id is outside the vocabulary.
+      UserError: an id is outside the vocabulary, or the ids are those of several texts.
     """
+    if any(map(np.ndim, ids)):
+      raise UserError("ids are those of several texts: give the ids of one text")
     ids = [int(i) for i in ids]
     for i in ids:
       self.piece(i)

@@ -189,7 +189,7 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
-  apart = "warning: doc_stride 128 is at least max_seq_length: successive windows do not overlap"
+  apart = "warning: doc_stride 128 is at least max_seq_length: the windows do not overlap, and leave out no text"
   assert resolve_length(max_position_embeddings=96, max_query_length=9, doc_stride=128) == (96, [line, apart])
   given = {"max_query_length": 9, "doc_stride": 5}
   assert resolve_length(max_position_embeddings=96, **given) == (96, [line])

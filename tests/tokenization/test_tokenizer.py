@@ -112,6 +112,10 @@ def test_control_symbols_never_come_from_text(spm_model: str, save_model: SaveMo
 def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> None:
   ids = np.array([CLS_ID, *tokenizer.encode("the captain"), SEP_ID], np.int32)
   assert tokenizer.decode(ids.tolist()) == tokenizer.decode(ids) == "the captain"
+  with pytest.raises(UserError, match="give the ids of one text"):
+    tokenizer.decode(np.array([[5, 6]]))
+  with pytest.raises(UserError, match=r"texts\[0\] is \['a'\], of type list"):
+    tokenizer.encode(["a"])  # type: ignore[arg-type]
   with pytest.raises(UserError, match=f"id {tokenizer.vocab_size} is outside the {tokenizer.vocab_size} pieces"):
     tokenizer.decode([tokenizer.vocab_size])
 

@@ -302,10 +302,8 @@ class TextData(FinetuningData):
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
       log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}", is_detail=True)
-    if spec.name == CUSTOM and not spec.is_regression:
-      if not spec.label_separator:
-        warn_of_numbers(self.source_names(TRAIN), config.label_column, spec.labels, len(self._rows[TRAIN]))
-      warn_of_combined_label(self.source_names(TRAIN), spec.labels, spec.label_separator)
+    if spec.name == CUSTOM and not spec.is_regression and not spec.label_separator:
+      warn_of_numbers(self.source_names(TRAIN), config.label_column, spec.labels, len(self._rows[TRAIN]))
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, for the splits with labels that were read."""
@@ -370,10 +368,11 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
   """
-  if separator:
-    labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
-  else:
-    labels = {label_name(value) for value in table.non_empty_texts(column)}
+  rows = rows_of_labels(table, column, separator) if separator else [[*map(label_name, table.columns[column])]]
+  labels = set(itertools.chain.from_iterable(rows))
+  warn_of_combined_label(table.name, sorted(labels - {""}), separator)
+  if not separator:
+    table.non_empty_texts(column)
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:

@@ -298,7 +298,8 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
     raise UserError(f"{given[0]} and {given[1]} are both given: give one")
   if config.folds == 1 or config.fold > config.folds:
     fold = f" --fold={config.fold}" if config.fold else ""
-    raise UserError(f"--folds={config.folds}{fold}: give two or more folds, and one of them, from 1")
+    remedy = f"a fold from 1 to {config.folds}" if config.folds > 1 else "two or more folds"
+    raise UserError(f"--folds={config.folds}{fold}: give {remedy}")
   flags.fixed_threshold(config.thresholds)  # raises an error for a wrong value
   if not config.multi_label:
     return

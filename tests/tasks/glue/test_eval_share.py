@@ -146,7 +146,7 @@ def test_the_summary_counts_tokens_unknown_characters_and_duplicates(tmp_path: P
       r"train.csv, line 4: too few texts of the label 'b' .* \(2\): --folds=3 needs as many: give fewer folds",
     ),
     ({"folds": 3}, "", r"^--folds=3 and --eval_share=0.34 are both given: give one$"),
-    ({"eval_share": 0.0, "folds": 3, "fold": 4}, "", r"^--folds=3 --fold=4: give two or more folds, and one of them"),
+    ({"eval_share": 0.0, "folds": 3, "fold": 4}, "", r"^--folds=3 --fold=4: give a fold from 1 to 3"),
     ({"eval_share": 0.0, "folds": 1}, "", r"^--folds=1: give two or more folds"),
     ({"group_column": "who", "eval_share": 0.0}, "", r"^--group_column=who only goes with --eval_share"),
     (

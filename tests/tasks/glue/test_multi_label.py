@@ -168,6 +168,10 @@ def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: p
     messages = capsys.readouterr().err
     assert messages.count(f"warning: {path}: the label 'a,b' consists of the labels 'a', 'b'") == 1
     assert f": give {remedy} if a row" in messages
+  path.write_text("text\tlabel\none\ta\ntwo\tb\nthree\ta,b\nfour\t\n")
+  with pytest.raises(UserError, match="line 5: column 'label' is empty"):
+    TextData(config).read(train=True, evaluate=False, predict=False)
+  assert ": give --multi_label if a row" in capsys.readouterr().err
   path.write_text("text\tlabel\none\t1\ntwo\t0\n")
   TextData(multi_label).read(train=True, evaluate=False, predict=False)
   assert f"warning: {path}: only 0 and 1 in the label column become two labels" in capsys.readouterr().err
