@@ -14,7 +14,7 @@ def test_the_story_of_a_run_names_what_exists() -> None:
   named = re.findall(r"`([\w/]+\.py)` `(\w+)`|`(\w+)` in\s+`([\w/]+\.py)`", text)
   places = {(first or second, name or other) for first, name, other, second in named}
   assert len(places) > 35
-  definitions = ast.FunctionDef | ast.ClassDef
+  definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
   missing = [
     f"{name} in {file}"
     for file, name in sorted(places)
