@@ -1,6 +1,6 @@
 """Makes the block files of data preparation: the sorted instances of some neighbouring units of text.
 
-A block depends on the input and the settings alone, and not on the processes that work on it.
+A block depends only on the input and the settings, not on the processes that work on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from data_prep.examples.settings import NSP, PreparationSettings
 from data_prep.job import BLOCK_ENDING
 from data_prep.units import UNIT_BYTES, TextUnit
 
-# A block is about this fraction of the instances, as long as these fit into memory.
+# A large text becomes about this many blocks, or more if the instances of a block would not fit into memory.
 _NUM_BLOCKS = 256
 # Approximate bytes of packed instances (uint16 words) for a byte of text and each duplicate, at 4.4 characters a token.
 _PACKED_BYTES_PER_TEXT_BYTE = 0.75
@@ -62,7 +62,7 @@ def plan_blocks(
   while block := tuple(itertools.islice(planned, size)):
     paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})
     first = block[0].ranges[0]
-    share = f"-{settings.eval_share!r}" if settings.eval_share else ""  # for a small text, it depends on the text
+    share = f"-{settings.eval_share!r}" if settings.eval_share else ""  # prepare may have changed it
     name = f"block-{first.ordinal:08d}-{first.start:015d}{share}{BLOCK_ENDING}"
     yield BlockTask(block, files.join(directory, name), tuple((path, text_files[path]) for path in paths), settings)
 
@@ -70,7 +70,7 @@ def plan_blocks(
 def _is_kept(task: BlockTask) -> bool:
   """Whether an earlier command has made the block, and the text is still the same.
 
-  The text is hashed only if the name, size or time of a file is another one than then.
+  The text is hashed only if the name, size or time of a file has changed since then.
   """
   earlier = Block.load(task.path)
   if earlier is None or len(earlier.records) != len(task.units):
@@ -80,7 +80,7 @@ def _is_kept(task: BlockTask) -> bool:
   return all(record == units.hash_unit(unit) for record, unit in zip(earlier.records, task.units, strict=True))
 
 
-# The maker of this process.
+# Set once in each process, by start_worker.
 _maker: InstanceMaker | None = None
 
 
@@ -121,7 +121,7 @@ def make_block(task: BlockTask) -> bool:
         writer.add(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes)
         label_counts += np.bincount(batch.instances.labels, minlength=2)
     summary = {"counts": dataclasses.asdict(counts), "labels": label_counts.tolist(), "sources": task.sources}
-    # A later command with the planned files must not keep a block of other text.
+    # If a file has changed since `sources` was computed, a later command must not find this block finished.
     units.check_unchanged(dict(task.text_files))
     writer.close(summary, records)
   return True

@@ -1,8 +1,8 @@
 """Writes the directory that transformers' ALBERT or BERT classes load: the weights, their config, and the tokenizer.
 
-The tokenizer makes the ids of this project. Its tokenizer.json is the format of the library tokenizers, which need not
-be installed to write it. It holds a chain of normalizers, a rule for cutting text into words, the pieces, and a
-template for [CLS] and [SEP].
+The tokenizer gives the ids of this project, with the exceptions in docs/from_transformers.md. Its file tokenizer.json
+has the format of the library tokenizers, which need not be installed here. It holds a chain of normalizers, a rule for
+cutting text into words, the pieces, and a template for [CLS] and [SEP].
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _TOKENIZER_FILE = "tokenizer.json"
 _TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
 _MODEL_TYPE, _CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES = 3, 2, 3, 4
 _BPE = b"\2"
-# What str.split takes for whitespace.
+# A regular expression for the whitespace at which str.split cuts.
 _SPACES = "[" + "".join(filter(str.isspace, map(chr, range(0x3001)))) + "]+"
 # Combining characters of Unicode 13.0 are below this code point.
 _END_OF_COMBINING = 0x1F000
-# str.lower makes Σ at the end of a word to ς. The marks may stand between two letters of a word.
+# str.lower turns Σ at the end of a word into ς. The marks in the brackets may stand between two letters of one word.
 _FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}\p{Lt}])Σ(?!['’.:·]*[\p{Lu}\p{Ll}\p{Lt}])"
 
 
@@ -66,8 +66,9 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   Returns:
     The rows of the report.
   Raises:
-    UserError: the classifier has one output, which may be multiple choice or a regression, and `architecture` is empty;
-      or `architecture` needs a pooler and the model has none; or it is a BERT's and the model cannot be one.
+    UserError: the classifier has one output, and neither `architecture` nor the model's files say whether it is for
+      multiple choice or a regression; `architecture` needs a pooler that the model lacks; or it is a class of BERT, and
+      the embedding size or the blocks of the model are not those of a BERT.
   """
   from safetensors.numpy import save
 
@@ -151,7 +152,7 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
 
 
 def _label_keys(model: ConvertedModel) -> dict[str, Any]:
-  """Returns the keys of config.json about the outputs of a classifier: those of the source, or those of its run."""
+  """Returns the keys of config.json about a classifier's outputs: those of the source's file, else of its run."""
   if "classifier" not in model.heads:
     return {}
   if "id2label" in model.class_keys:
@@ -166,7 +167,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
     tokenizer: the tokenizer of the model.
     directory: where to write.
     max_length: the largest number of tokens in a sequence, [CLS] and [SEP] included.
-    fills_masks: whether the model predicts tokens that [MASK] stands for. Then text after "[MASK]" without a space
+    fills_masks: whether the model predicts the tokens at [MASK]. Then text that follows "[MASK]" without a space
       continues a word, and the offsets of a token include the space before it.
   """
   vocabulary = tokenizer.vocabulary
@@ -178,7 +179,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
     assert isinstance(vocabulary, ByteLevelBPEVocabulary)
     stages = _byte_level_stages(vocabulary)
   special_pieces = {role: tokenizer.piece(i) for role, i in tokenizer.special_ids._asdict().items()}
-  if _TOKENIZER_FILE not in vocabulary_copies(vocabulary.file):  # such a vocabulary is copied as it is
+  if _TOKENIZER_FILE not in vocabulary_copies(vocabulary.file):  # else it is copied as it is
     added_tokens = [
       {"id": i, "content": special_pieces[role], "single_word": False, "lstrip": role == "mask", "rstrip": False}
       | {"normalized": False, "special": True}
@@ -188,7 +189,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
     files.write_atomically(files.join(directory, _TOKENIZER_FILE), json.dumps(values, ensure_ascii=False))
   config = {
     **huggingface_tokenizer_config(tokenizer.config),
-    # AlbertTokenizer and BertTokenizer would read the pieces of tokenizer.json only, and normalize by their own rules.
+    # AlbertTokenizer and BertTokenizer would take only the pieces of tokenizer.json, and normalize by their own rules.
     "tokenizer_class": "PreTrainedTokenizerFast",
     "model_max_length": max_length,
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -201,7 +202,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: str, *, max_length: int, fi
 
 
 def _template(vocabulary: Vocabulary) -> dict[str, Any]:
-  """Returns the stage that joins texts: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with the type 1 for B [SEP]."""
+  """Returns the stage that joins texts: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with token type 1 for B [SEP]."""
   ids = {vocabulary.pieces[i]: i for i in (vocabulary.special_ids.cls, vocabulary.special_ids.sep)}
   cls_piece, sep_piece = ids
   first, second = (
@@ -229,9 +230,9 @@ def _quotes(converts_quotes: bool) -> list[dict[str, Any]]:
 def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: bool) -> dict[str, Any]:
   """Returns the stages of a SentencePiece model.
 
-  The comma rule has no such stage. Text never has the pieces that the rule replaces, nor unused ones, since they are
-  written with a space at their end, which no word has. What the rule gives instead of them is in almost every case what
-  the model then gives.
+  None of them applies the comma rule (see CommaRule). Instead, the pieces that the rule replaces are written with a
+  space at their end, as are unused pieces. No word contains a space, so these pieces are never chosen. The model then
+  chooses other pieces: in almost every case those that the rule gives.
   """
   messages = fields_by_number(vocabulary.exact_model)
   trainer, normalizer = (fields_by_number(messages.get(i, b"")) for i in (_TRAINER_SPEC, _NORMALIZER_SPEC))
@@ -267,7 +268,7 @@ def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: 
 def _normalizers(vocabulary: SentencePieceVocabulary, spec: Mapping[int, bytes]) -> list[dict[str, Any]]:
   """Returns the normalizers: those of `normalize_text`, then those of the model's NormalizerSpec."""
   config = vocabulary.config
-  # A space at the start stays, since a text after [MASK] is normalized on its own; no ▁ is then put before it.
+  # Text after [MASK] is normalized on its own. A space at its start is kept: it becomes ▁, and no other ▁ is added.
   strip = {"type": "Strip", "strip_left": False, "strip_right": True}
   stages = [_replace(_SPACES, " "), strip, *_quotes(config.convert_quotes)]
   if not config.keep_accents:
@@ -284,7 +285,7 @@ def _normalizers(vocabulary: SentencePieceVocabulary, spec: Mapping[int, bytes])
 
 
 def _cut_out_symbols(symbols: list[str]) -> list[dict[str, Any]]:
-  """Returns the stage that makes each user-defined symbol of a BPE model a word, since it is never merged."""
+  """Returns the stage that makes each user-defined symbol of a BPE model a word of its own, so it is never merged."""
   if not symbols:
     return []
   pattern = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
@@ -292,7 +293,7 @@ def _cut_out_symbols(symbols: list[str]) -> list[dict[str, Any]]:
 
 
 def _merges(vocabulary: SentencePieceVocabulary, unmatched: Collection[int]) -> list[list[str]]:
-  """Returns the merges of a BPE model: each division of a piece into two pieces, the best piece first."""
+  """Returns the merges of a BPE model: all divisions of each piece into two pieces, best score first."""
   ids = {piece: i for i, piece in enumerate(vocabulary.pieces) if i not in unmatched}
   merges = []
   for piece in sorted(ids, key=lambda piece: -vocabulary.processor.get_score(ids[piece])):
@@ -309,7 +310,7 @@ def _bpe(pieces: list[str], merges: list[list[str]], unk_id: int) -> dict[str, A
     "continuing_subword_prefix": None,
     "end_of_word_suffix": None,
     "fuse_unk": True,
-    # A user-defined symbol of several characters is no result of merges.
+    # A user-defined symbol of several characters is not a result of merges.
     "ignore_merges": True,
     "vocab": {piece: i for i, piece in enumerate(pieces)},
     "merges": merges,

@@ -1,9 +1,9 @@
 """Plans the commands of an experiment at a scale, which is smoke, small, medium, shallow or paper.
 
 The commands are those that a user would type. Several variants or experiments may need the same text, vocabulary,
-shards or pretrained model. Each of these is made only once: the name of its directory contains a hash of the flags that
-it is made with, and of the contents of the user's files that it is made from. So two plans that need the same one name
-the same directory, and after a change of a file another directory is made.
+shards or pretrained model, but each of these is made only once. The name of its directory contains a hash of the flags
+of the command that makes it, and of the contents of the user's files that this command reads. So all plans find it in
+the same directory. If one of the files changes, a new directory is made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HELDOUT_SEED = 1
 
 
 class Plan:
-  """The commands of an experiment. `directory` is that of its results.
+  """The commands of an experiment. Its results are written to `directory`.
 
   Args:
     experiment: the experiment.
@@ -67,7 +67,7 @@ class Plan:
     question_files = ",".join(inputs.question_flags.values())
     question_directory = self._shared_directory("questions", inputs.question_flags, question_files)
     self._question_text_file = files.join(question_directory, "heldout.txt")
-    # Corpus -> globs of its text files. Pretraining is evaluated on "heldout"; the others are those of variants.
+    # Corpus -> globs of its text files. Pretraining is evaluated on "heldout". Variants are trained on the others.
     main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
     documentation = files.join(self._documentation_directory, "heldout.txt")
     self._texts = {
@@ -98,12 +98,12 @@ class Plan:
     for kind in self._vocabulary_types if not inputs.spm_model_file else ():
       name, path = "vocabulary" if kind == UNIGRAM else f"vocabulary: {kind}", self.vocabulary(kind)
       flags = {"output_dir": os.path.dirname(path), **self._vocabulary_flags(kind)}
-      # Of vocab.json and merges.txt, the second one is written last.
+      # Byte-level BPE has two files. The last path is the one that is written last.
       commands.append(python_command(name, "data_prep.train_vocab", vocabulary_paths(path)[-1:], **flags))
     return commands
 
   def vocabulary(self, kind: str) -> str:
-    """Returns the path of the vocabulary of a type: the user's, or that of the vocabulary that is trained."""
+    """Returns the path of the vocabulary of a type: the user's, or the one that a command of the plan trains."""
     if self.inputs.spm_model_file:
       return self.inputs.spm_model_file
     name = "vocab" if kind == UNIGRAM else f"vocab-{kind}"
@@ -111,7 +111,7 @@ class Plan:
     return files.join(directory, VOCABULARY_FILES[kind])
 
   def _vocabulary_flags(self, kind: str) -> dict[str, Any]:
-    """Returns the flags of train_vocab. They have no --type if it is the default, which keeps earlier directories."""
+    """Returns the flags of train_vocab. The default --type is left out, as in the hashes of earlier versions."""
     type_flag = {} if kind == UNIGRAM else {"type": kind}
     return {"input_file": self._texts["main"], "vocab_size": self.inputs.vocab_size, **type_flag}
 
@@ -126,8 +126,8 @@ class Plan:
     name = f"{variant.name}, seed {seed}"
     model = self.scale.model(variant, self.inputs.vocab_size)
     scores: dict[str, ScoreSource] = {}
-    # The pretraining evaluates its own tasks. The sentence head is also evaluated on the other sentence task, without
-    # further training (ALBERT, table 5). It was trained on its own task or not at all.
+    # The command of pretraining evaluates the tasks that it trains. Another command evaluates the sentence head on each
+    # other sentence task without further training (ALBERT, table 5).
     for score in self.experiment.intrinsic:
       results_file = files.join(run, output_files.EVAL_RESULTS)
       if score not in ("mlm", "ppl", _sentence_prediction(variant)):
@@ -156,9 +156,9 @@ class Plan:
     return Trial(variant.name, seed, model, commands, scores, run, vocabulary)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
-    """Returns the output_dir of a variant's pretraining, and the commands of the shards and of all trainings it needs.
+    """Returns the output_dir of a variant's pretraining, and the commands for its shards and all trainings it needs.
 
-    The output_dir contains a hash of the flags, so variants and experiments with the same flags share one run.
+    The name of output_dir contains a hash of the flags, so variants and experiments with the same flags share one run.
     """
     commands: list[Command] = []
     earlier_runs = {}
@@ -198,7 +198,7 @@ class Plan:
     """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
     values = dict(self.scale.train)
     values["train_batch_size"] = max(1, round(values["train_batch_size"] * variant.batch))
-    # A run that ends by the clock has the scale's warm-up. Its number of steps is only an upper bound.
+    # With same_time_as, the number of steps is only an upper bound, so it does not change the length of the warm-up.
     warmup_factor = 1.0 if variant.same_time_as else variant.steps
     for name, factor in (("num_train_steps", variant.steps), ("num_warmup_steps", warmup_factor)):
       values[name] = max(1, round(values[name] * factor / variant.batch))
@@ -210,7 +210,7 @@ class Plan:
   def stages(self, model: ModelConfig) -> list[dict[str, Any]]:
     """Returns the stages of a model's pretraining, as a recipe has them; none if all steps train all layers.
 
-    An experiment in which a model ends by the clock has none, so that all its models are trained alike.
+    If one of the variants has a time limit (same_time_as), no model has stages, so that all are trained alike.
 
     Args:
       model: the model at this scale.
@@ -222,7 +222,7 @@ class Plan:
   def _plan_shards(self, variant: Variant, corpus: str, **settings: Any) -> tuple[str, Command]:
     """Returns a glob of the shards of a corpus, and the command that makes them with the vocabulary of a variant.
 
-    The held-out text becomes one shard without duplicates (dupe_factor 1). Its seed is not that of the training shards.
+    The held-out text becomes one shard without duplicates (dupe_factor 1), with a random seed of its own.
     """
     inputs, scale = self.inputs, self.scale
     flags = {
@@ -247,9 +247,10 @@ class Plan:
     return files.join(directory, "*.tfrecord"), command
 
   def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:
-    """Returns a directory that several experiments share, for a command with these flags that reads these user's files.
+    """Returns the directory for the output of a command. Experiments that use the same flags and files share it.
 
-    Files that other commands have made are left out: their paths, which are in `flags`, contain such a hash.
+    `user_files` are the files of the user that the command reads. Those that other commands make are left out: their
+    paths, which are in `flags`, contain a hash.
     """
     return files.join(self.inputs.output_dir, "shared", f"{name}-{self._digest_with_files(flags, user_files)}")
 

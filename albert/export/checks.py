@@ -1,6 +1,6 @@
 """Checks a model before its export is finished: on its examples and edge cases, and on data of its task (--eval_file).
 
-The data is read, tokenized and scored by the code that evaluates runs. Formats that lose too much are refused.
+The data is read, tokenized and scored by the code that evaluates runs. A format whose metric drops too much is refused.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 EXAMPLE_BATCH = "the examples"
 # At most this many sequences of the examples are also run one at a time. A long SQuAD context has many sequences.
 _MAX_SINGLE_SEQUENCES = 3
-# The models that are no formats: the SavedModel, and the float32 model if the SavedModel has another precision.
+# Candidates that are not formats: the SavedModel, and the float32 model if the SavedModel has another precision.
 SAVED_MODEL, FLOAT32 = "saved_model", "float32"
 
-# The largest drop of the metric that is accepted if --max_metric_drop is not given, as a share of its best value.
+# The largest accepted drop of the metric without --max_metric_drop, as a share of the largest value that it can have.
 DEFAULT_DROP = 0.01
-_WARM_UPS, _ROUNDS = 2, 30
+_WARM_UPS, _ROUNDS = 2, 30  # of the measurement of latency
 
 
 def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
@@ -60,7 +60,7 @@ def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, Name
   batches["an empty batch"] = {name: values[:0] for name, values in examples.items()}
   mask = examples[INPUT_MASK].copy()
   mask[0] = 0
-  batches["a row of padding alone"] = {**examples, INPUT_MASK: mask}
+  batches["a row of only padding"] = {**examples, INPUT_MASK: mask}
   batches["a single token"] = {name: values[:1, ..., :1] for name, values in examples.items()}
   first = _trim_padding({name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()})
   shape = [1] * (examples[INPUT_IDS].ndim - 1) + [max_length]
@@ -146,13 +146,13 @@ def check_signatures(
 
 
 def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
-  """The largest difference between two sets of answers: absolute for expected values up to 1, else relative.
+  """Returns the largest difference of two sets of answers: absolute for expected values up to 1, else relative.
 
   Args:
     answers: the numbers to check, by name.
     expected: the answers of the SavedModel, by name. Its texts are ignored.
     exact: name of an integer answer that must be equal; "" for none. Other integers are not compared: they are ranks or
-      positions of candidates, which may change their order if their probabilities are almost the same.
+      positions of candidates, and candidates with almost equal probabilities may change their order.
   Returns: the difference; infinity if a name, a shape or the exact answer differs; NaN if a number is NaN.
   """
   expected_numbers = {name: value for name, value in expected.items() if value.dtype.kind in "fi"}
@@ -177,7 +177,7 @@ class Candidate:
     name: SAVED_MODEL, FLOAT32, or the name of a format.
     num_bytes: size of its files; 0 if it is not part of the export.
     run: runs it on ids.
-    note: a line about a format for the model card.
+    note: a line for the model card; empty if the model is not a format.
   """
 
   name: str
@@ -193,7 +193,7 @@ class QualityCheck:
     form: the form in which the model is served.
     checkpoint: the checkpoint to export.
     eval_file: what the task's own evaluation reads: a file, or for some tasks globs or a folder.
-    max_metric_drop: the largest accepted drop of the metric, in its unit; None for one percent of its best value.
+    max_metric_drop: the largest accepted drop of the metric, in its unit; None for DEFAULT_DROP.
   Attributes:
     eval_file: see above.
     task: the form's task, with this data (an `albert.tasks.base.Task`).
@@ -230,11 +230,11 @@ class QualityCheck:
       yield {EXAMPLE_INDEX: np.arange(EVALUATION_BATCH_SIZE) + index * EVALUATION_BATCH_SIZE, **batch}
 
   def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
-    """The inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
+    """Returns the inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
     return self._form.model_class.evaluation_inputs(batch, self._form)
 
   def compute_metrics(self, run: Runner) -> dict[str, float]:
-    """The task's metrics of a model on all examples."""
+    """Returns the task's metrics of a model on all examples."""
     from albert.data.pipeline import EXAMPLE_WEIGHT
     from albert.training.evaluator import concatenate_outputs  # imports the loop, which other exports do not need
 
@@ -251,7 +251,7 @@ class QualityCheck:
     Args:
       directory: the directory of the SavedModel.
       function: the concrete function of its signature `tokens`.
-      formats: the formats beside it.
+      formats: the other formats of the export.
     """
     names = ["saved_model.pb", *(files.join("variables", name) for name in files.listdir(f"{directory}/variables"))]
     paths = [files.join(directory, name) for name in names]
@@ -272,8 +272,8 @@ class QualityCheck:
       num_tokens: number of tokens of the example whose latency was measured.
       num_threads: number of cores of the machine that measured.
       models: for each candidate its name, num_bytes, metrics, drop (by how much the first metric is smaller than that
-        of the float32 model) and latency_ms, the time of the fastest of several requests of one example: other work on
-        the machine changes it less than the median.
+        of the float32 model) and latency_ms, the time of the fastest of several requests with one example. Other work
+        on the machine changes it less than it changes the median.
     Raises:
       UserError: the metric of a model drops by too much, or the metric of the float32 model is not a number.
     """
@@ -288,7 +288,7 @@ class QualityCheck:
         f"--eval_file={self.eval_file}: the {metric} of the float32 model is {baseline}: give a file with more examples"
       )
     drops = {name: baseline - values[metric] for name, values in metrics.items()}
-    # A drop of exactly the limit is accepted, also after rounding of the difference.
+    # The tolerance accepts a drop of exactly the limit, whose difference may be rounded up.
     limit = self._max_drop + 1e-9 * self._form.model_class.best_metric_value
     refused = [
       f"{name} to {metrics[name][metric]:.6g} (by {drop:.3g})" for name, drop in drops.items() if not drop <= limit
@@ -302,7 +302,7 @@ class QualityCheck:
     number, row = divmod(self.num_examples // 2, EVALUATION_BATCH_SIZE)
     batch = self.model_inputs(next(itertools.islice(self.batches(), number, None)))
     request = _trim_padding({name: values[row : row + 1] for name, values in batch.items()})
-    # The models take turns.
+    # The models take turns, so that other work on the machine slows all of them alike.
     seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     for _ in range(_WARM_UPS + _ROUNDS):
       for candidate in candidates:
@@ -330,7 +330,7 @@ class QualityCheck:
 
 
 def array_function(function: Any) -> Runner:
-  """A function of arrays that calls a concrete function of tensors."""
+  """Returns a function of arrays that calls a concrete function of tensors."""
 
   def run(inputs: NamedArrays) -> dict[str, np.ndarray]:
     answers = function(**{name: tf.constant(values) for name, values in inputs.items()})

@@ -17,8 +17,8 @@ from albert.weights.initial_weights import Pretrained
 
 # B batch, S sequence, H hidden, C classes.
 
-# `dropout_index` of the dropout in front of a task head (see layers.dropout). The embeddings use index 0 of the same
-# seed. The numbers of the blocks, from 1, also give other random numbers of this seed: the seeds of the blocks.
+# `dropout_index` of the dropout in front of a task head (see layers.dropout). It differs from the other numbers that
+# are folded into the same seed: 0 for the dropout of the embeddings, and 1, 2, ... for the seeds of the blocks.
 _HEAD_DROPOUT_INDEX = 101
 
 
@@ -66,11 +66,11 @@ class ClassifierModel(EncoderModel):
   def pretrained_arguments(
     cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
   ) -> dict[str, Any]:
-    """Adds the number of classes of the weights' classifier, if it is not given."""
+    """Adds num_classes, if it is not given: the number of classes of the pretrained classifier."""
     head = None if new_heads else pretrained.file.entries.get("output_weights")
     saved_num_classes = head.shape[0] if head else None
     if saved_num_classes is None and "num_classes" not in arguments:
-      raise UserError(f"weights={pretrained.file.path}: has no classifier to take over: give num_classes")
+      raise UserError(f"weights={pretrained.file.path}: no classifier is loaded from it: give num_classes")
     if saved_num_classes is not None and arguments.get("num_classes", saved_num_classes) != saved_num_classes:
       raise UserError(
         f"weights={pretrained.file.path}: its classifier has {saved_num_classes} classes, not "

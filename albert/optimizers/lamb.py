@@ -1,6 +1,6 @@
 """LAMB (You et al. 2020) as in ALBERT's original code.
 
-Models that Keras has saved name this module, so the class stays here.
+Saved Keras models contain the name of this module, so the class must not be moved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LAMB(AdamW):
 
       w = w - learning_rate (|w| / |u|) u
 
-  Variables that match `exclude` have neither weight decay nor the trust ratio |w| / |u|. There is no bias correction
+  Variables that match `exclude` get neither weight decay nor the trust ratio |w| / |u|. There is no bias correction
   by default, as in the original; with `bias_correction=True` the updates are those of tensorflow-addons' LAMB.
 
   Example:
@@ -33,7 +33,7 @@ class LAMB(AdamW):
 
   Args:
     learning_rate: a number, or a schedule that maps the number of updates done to the rate.
-    weight_decay_rate: factor of the weight in its update; 0 for no weight decay.
+    weight_decay_rate: see the formula of u above; 0 for no weight decay.
     beta_1: decay rate of the first moment m.
     beta_2: decay rate of the second moment v.
     epsilon: added to sqrt(v).
@@ -42,7 +42,7 @@ class LAMB(AdamW):
     exclude: regular expressions; variables whose name matches one of them get neither weight decay nor the trust
       ratio. The default matches the biases of all layers, the LayerNorm of this package, and
       keras.layers.LayerNormalization under the name that Keras gives it.
-    name: Keras' name of the optimizer.
+    name: Keras' name of the optimizer; None for that of its class.
     **kwargs: further arguments of keras.optimizers.Optimizer.
   """
 

@@ -21,19 +21,19 @@ PLATEAU, COLLAPSE, SPIKE = "plateau", "collapse", "spike"
 GUESSING_SHARE = 0.95
 # An accuracy is better than guessing if it is greater by more than this.
 ACCURACY_MARGIN = 0.02
-# Logged lines are averaged over at least this many steps, and over this share of the run.
+# Each average covers at least this many steps, and at least this share of the steps of the run.
 _MIN_STEPS, _SHARE_OF_RUN = 50, 1 / 250
 # A decision needs the median of this many averages.
 _NUM_AVERAGES = 3
 # A run has learned if its loss is below this share of the loss of guessing, or if its accuracy exceeds that of guessing
 # by this.
 _LEARNED_SHARE, _LEARNED_ACCURACY = 0.9, 3 * ACCURACY_MARGIN
-# The metrics are far from the best ones if more than the first share of what was learned is lost, and near them if at
-# most the second one is.
+# Shares of what was learned (see Watch._lost_share). If more than the first one is lost, the metrics are far from the
+# best ones. If at most the second one is lost, they are near.
 _FAR_SHARE, _NEAR_SHARE = 0.5, 0.25
 # A loss above this multiple of that of guessing after the warm-up shows that a run diverges.
 _DIVERGED = 2.0
-# A plateau lasts until twice the end of the warm-up, and at least this many steps.
+# A plateau is reported only after this many steps of its stage, and after twice the steps of the warm-up.
 _PLATEAU_STEPS = 3000
 
 
@@ -63,8 +63,8 @@ class Watch:
 
   - Plateau: well after the warm-up, neither the loss nor the accuracy has been better than guessing; or, once the
     warm-up is over, the loss is far above that of guessing.
-  - Collapse: after the run had learned, the median of the loss is nearer to guessing than to the best one, or that of
-    the accuracy is back at guessing.
+  - Collapse: after the run had learned, the median of the loss is nearer to that of guessing than to the best one, or
+    the median of the accuracy is not better than guessing.
   - Spike: the same, but too short to change the median. It is found when the loss has recovered.
 
   Each stage of a run is watched separately, since its depth and its sequences differ. A plateau is found once in a
@@ -105,7 +105,7 @@ class Watch:
     if line.get(STAGE_KEY) != self._stage:
       self._begin_stage(line.get(STAGE_KEY), step)
       return ""
-    if len(values) < len(WATCHED_METRICS) or not all(map(math.isfinite, values)):  # float16 skipped all steps
+    if len(values) < len(WATCHED_METRICS) or not all(map(math.isfinite, values)):  # e.g. float16 skipped all steps
       return ""
     self._lines.append(Means(*values))
     if step - self._average_step < self._interval:
@@ -145,9 +145,9 @@ class Watch:
     return f"{PLATEAU}: {numbers}"
 
   def _lost_share(self, means: Means) -> float:
-    """The share of what was learned that is lost, at least 0; -1 if the run has not learned.
+    """Returns the share of what was learned that is lost, at least 0; -1 if the run has not learned.
 
-    It is 0.5 if the loss is between that of guessing and the best one, or if the accuracy is that of guessing.
+    It is 0.5 if the loss is midway between guessing and the best one, or the accuracy ACCURACY_MARGIN above guessing.
     """
     lost = -1.0
     if self.best[0] < _LEARNED_SHARE * self.guess.loss:

@@ -35,7 +35,7 @@ class FinetuningData(abc.ABC):
   """The data of a fine-tuning task: where the rows of each split are, and what they hold.
 
   A split is the training, the development or a test set. Its rows, such as questions, come from files or from memory.
-  Reading is the check. docs/add_a_task.md shows an example.
+  They are checked while they are read. docs/add_a_task.md shows an example.
 
   Args:
     config: the task's flags.
@@ -110,7 +110,7 @@ class FinetuningData(abc.ABC):
     return (TEST,)
 
   def splits_made_of(self, split: str) -> Collection[str]:
-    """Returns the splits that are made from the data of a split: itself, unless a part of it is another split."""
+    """Returns the splits that are made from the data of a split. By default, that is only the split itself."""
     return (split,)
 
   # What all fine-tuning tasks share:

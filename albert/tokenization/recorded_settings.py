@@ -34,26 +34,26 @@ from albert.tokenization.vocabulary import (
   word_rules,
 )
 
-SENTENCE_SETTINGS = "sentence_bert_config.json"  # of a Transformer in sentence-transformers
+SENTENCE_SETTINGS = "sentence_bert_config.json"  # written by sentence-transformers
 _RUN_CONFIG = "config.json"
-# Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
+# Files that earlier versions of transformers wrote beside tokenizer_config.json. In the second one, tokens are keys.
 _TOKEN_FILES = ("special_tokens_map.json", "added_tokens.json")
 # Files of an exported model, see albert.export.
 _EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
 _REMEDY = "restore this file, or give the path of the vocabulary itself"
-# The settings of TokenizerConfig. A vocabulary can be used with and without convert_quotes, so that may be overridden.
+# The settings of TokenizerConfig. Any vocabulary works with and without convert_quotes, so a flag may override it.
 SETTINGS = ("do_lower_case", "keep_accents", "convert_quotes")
 _OVERRIDABLE = ("convert_quotes",)
 # model_max_length of a tokenizer without a limit, int(1e30) in transformers. No other file has such a large integer.
 _NO_MAX_LENGTH = b"1000000000000000019884624838656"
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-# The classes that take everything from tokenizer.json. `albert.convert` writes that of each kind of vocabulary.
+# The classes that take everything from tokenizer.json. `albert.convert` names the first one for every vocabulary.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _BYTE_LEVEL_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast")
 # Keys of tokenizer_config.json that change ids -> the values that give the ids of this project, for each kind of
 # vocabulary. A key that is missing or null has the first one. Most are arguments of transformers' AlbertTokenizer,
 # BertTokenizer and RobertaTokenizer.
-_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
+_ALLOWED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
   "sentencepiece": {
     "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
     "add_prefix_space": (True,),
@@ -85,7 +85,7 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     The settings of the tokenizer.
 
   Raises:
-    UserError: there is no vocabulary, or see `tokenizer_config`.
+    UserError: there is no vocabulary, or `tokenizer_config` raises it.
   """
   path_text = os.fspath(path)
   path = transformer_directory(path_text.rstrip("/") or path_text)
@@ -132,7 +132,7 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
   if json_model_type(vocabulary):
     records[:0] = [(vocabulary, read_tokenizer(vocabulary, _read(vocabulary)).settings)]
   for path in (files.join(folder, SENTENCE_SETTINGS) for folder in folders):
-    if files.exists(path) and files.read_json(path).get("do_lower_case"):  # before the tokenizer, whatever that does
+    if files.exists(path) and files.read_json(path).get("do_lower_case"):  # lowercases text before tokenizing
       records = [(file, {**recorded, "do_lower_case": True}) for file, recorded in records]
   for file, recorded in records:
     for name in SETTINGS:
@@ -145,8 +145,8 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
         sources.setdefault(name, file)
       elif sources[name]:
         raise UserError(
-          f"{sources[name]} says {name}={str(known[name]).lower()}, but {file} says {name}={str(value).lower()}: a "
-          "vocabulary is used as it was made: correct the wrong file"
+          f"{sources[name]} says {name}={str(known[name]).lower()}, but {file} says {name}={str(value).lower()}: one "
+          "vocabulary cannot have both: correct the wrong file"
         )
       else:
         raise UserError(
@@ -163,7 +163,7 @@ def _directory(path: str) -> str:
 def _read_record(directory: str, vocabulary: str) -> tuple[str, Mapping[str, Any]]:
   """Returns the file that records settings in the directory of a vocabulary or of weights, and its values.
 
-  The settings have the names of SETTINGS here.
+  The values have the names of SETTINGS, also where the file uses other names.
   """
   parent, _, name = directory.rpartition("/")
   exported_settings = files.join(parent or ".", _EXPORTED_SETTINGS)
@@ -199,10 +199,10 @@ def read_tokenizer_config(directory: str) -> dict[str, Any]:
 
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
-  """Raises UserError if tokenizer_config.json has a setting with which transformers gives other ids."""
+  """Raises UserError if transformers, with the settings in tokenizer_config.json, gives other ids than this project."""
   kind = kind_of(vocabulary)
   names_of_token = dict(zip(_SPECIAL_TOKENS, SPECIAL_NAMES[kind], strict=True))
-  for key, possible in ({"truncation_side": ("right",)} | _VALUES[kind] | names_of_token).items():
+  for key, possible in ({"truncation_side": ("right",)} | _ALLOWED_VALUES[kind] | names_of_token).items():
     value, allowed = _content(values.get(key)), possible
     if key in names_of_token and value in possible[1:]:  # of several names in the vocabulary, the first one counts
       content = _read(vocabulary)
@@ -210,7 +210,7 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
     if value is not None and value not in allowed and not (value == [] and {} in allowed):
       raise UserError(
         f"{file}: {key} is {format_value(value)}, with which transformers gives other ids than this project, which "
-        f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
+        f"supports only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
   special_pieces = [name for names in names_of_token.values() for name in names]
   for key in _ADDED_TOKENS:
@@ -225,7 +225,7 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
 
 
 def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str) -> Mapping[str, Any]:
-  """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
+  """Returns the settings in tokenizer_config.json by the names of SETTINGS. Only BertTokenizer has strip_accents."""
   if kind_of(vocabulary) == "byte_level_bpe":
     return {}  # its text is never changed
   if kind_of(vocabulary) == "sentencepiece":
@@ -244,7 +244,7 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
 
 
 def _bert_settings(vocabulary: str, do_lower_case: bool) -> dict[str, bool]:
-  """Returns the settings of BertTokenizer that a WordPiece vocabulary itself says, see `wordpiece.WordRules`."""
+  """Returns BertTokenizer's settings for the rules of a WordPiece vocabulary, see `wordpiece.WordRules`."""
   is_json = json_model_type(vocabulary)
   rules = read_tokenizer(vocabulary, _read(vocabulary)).rules if is_json else word_rules(vocabulary)
   accents = {} if do_lower_case else {"strip_accents": rules.get("strip_accents", False)}
@@ -252,7 +252,7 @@ def _bert_settings(vocabulary: str, do_lower_case: bool) -> dict[str, bool]:
 
 
 def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
-  """Raises UserError if AlbertTokenizer, which makes a normalizer from its own settings, gives other ids."""
+  """Raises UserError if the settings of AlbertTokenizer, which normalizes by them, contradict tokenizer.json."""
   settings = read_tokenizer(vocabulary, _read(vocabulary)).settings
   for key, step in {"do_lower_case": "Lowercase", "keep_accents": "NFKD"}.items():
     given = values.get(key, key == "do_lower_case")
@@ -264,14 +264,14 @@ def _check_normalizer(file: str, values: Mapping[str, Any], vocabulary: str) -> 
 
 
 def _is_user_defined(token: Any, vocabulary: str) -> bool:
-  """Returns whether a unigram or SentencePiece vocabulary has a token as a user-defined symbol, which is never cut."""
+  """Returns whether a token is a user-defined symbol, which is never cut, of a SentencePiece or unigram vocabulary."""
   if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str):
     return False
   if json_model_type(vocabulary):
     file = read_tokenizer(vocabulary, _read(vocabulary))
     return normalize_text(token, **file.settings) in file.whole_tokens
   text = token.encode("utf-8", errors="replace")
-  # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
+  # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3; 4: user-defined).
   piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
   return re.search(piece, _read(vocabulary), re.DOTALL) is not None
 

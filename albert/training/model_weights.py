@@ -47,7 +47,8 @@ def dtype_policy(precision: str) -> Iterator[None]:
 def computing_in(precision: str, model: keras.Model) -> Iterator[None]:
   """Lets the layers of a model that was made under `dtype_policy` compute in another dtype in this context.
 
-  Functions that call the model must be traced in the context, and other functions outside it.
+  A tf.function keeps the dtype that was set when it was traced. So trace it in the context if it is to compute in
+  `precision`, and outside the context otherwise.
 
   Args:
     precision: "float32", "bfloat16" or "float16".
@@ -110,7 +111,7 @@ class ModelWeights:
 
   Attributes:
     model: the model.
-    step: the number of updates that the run has had when this object last trained it or loaded it; 0 if it never did.
+    step: the step at which the last training ended, or that of the checkpoint that was loaded later; 0 before both.
   """
 
   def __init__(self, task: Task, plan: RunPlan):
@@ -135,7 +136,7 @@ class ModelWeights:
     Returns: the names of those that are newly initialized.
     """
     init_checkpoint = self._plan.config.init_checkpoint
-    # For example, an earlier training may have been interrupted before its first checkpoint.
+    # The model has other weights, such as those of a training that was interrupted before its first checkpoint.
     if self._source not in ("", init_checkpoint):
       self._source = None
       new_weights = self._task.saved_variables(self._build())
@@ -152,9 +153,9 @@ class ModelWeights:
 
     Args:
       newest: the checkpoint to resume from; None to start from the initial weights.
-      state: what a checkpoint holds by name, see Trainer.state.
+      state: the variables of a checkpoint by name, see Trainer.state.
     Raises:
-      UserError: the weights do not fit.
+      UserError: the weights do not fit the model.
     """
     if newest is not None:
       self._source = None
@@ -168,7 +169,7 @@ class ModelWeights:
     """Checks that the run still has a checkpoint if it had one before.
 
     Raises:
-      UserError: it has none. The weights of init_checkpoint must not answer for it.
+      UserError: it has none any more. The weights of init_checkpoint are not used instead.
     """
     if self.step and not has_checkpoint:
       raise UserError(
@@ -177,16 +178,16 @@ class ModelWeights:
       )
 
   def load_trained(self, manager: CheckpointManager, purpose: str) -> int:
-    """Assigns the weights of the run's newest or best checkpoint, unless the model has them, and logs which it is.
+    """Assigns the weights of the run's newest or best checkpoint, unless the model has them, and logs which one it is.
 
     Args:
       manager: the checkpoints of the run. The setting select_checkpoint chooses the newest or the best of them. Without
         a checkpoint, the weights of init_checkpoint are used.
-      purpose: "evaluating" or "predicting", for the log line.
+      purpose: what the weights are used for, such as "evaluating", for the log line.
     Returns: the step of the checkpoint; that of init_checkpoint is 0.
     Raises:
-      UserError: there is no checkpoint at all, or no longer one (see check_not_lost), or the run's checkpoints were
-        trained with other settings of the task.
+      UserError: there is neither a checkpoint nor init_checkpoint; the run has lost its checkpoints (see
+        check_not_lost); they were trained with other settings of the task; or init_checkpoint lacks weights.
     """
     config = self._plan.config
     output_files.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())

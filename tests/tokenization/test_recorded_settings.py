@@ -87,8 +87,8 @@ def test_settings_of_hugging_face_are_obeyed(
   [
     (SPIECE, {"add_prefix_space": False}, "add_prefix_space is false, with which transformers gives other ids"),
     (SPIECE, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is {'enable_sampling': True}"),
-    (SPIECE, {"tokenizer_class": "XLNetTokenizer"}, "tokenizer_class is 'XLNetTokenizer'.* has only 'AlbertTokenizer'"),
-    (SPIECE, {"mask_token": token("<msk>")}, "mask_token is '<msk>'.* has only '\\[MASK\\]'"),
+    (SPIECE, {"tokenizer_class": "XLNetTokenizer"}, "tokenizer_class is 'XLNetTokenizer'.* only 'AlbertTokenizer'"),
+    (SPIECE, {"mask_token": token("<msk>")}, "mask_token is '<msk>'.* only '\\[MASK\\]'"),
     (SPIECE, {"truncation_side": "left"}, "truncation_side is 'left'"),
     (SPIECE, {"additional_special_tokens": ["<e1>"]}, "adds the token '<e1>', which this project would cut"),
     (SPIECE, {"extra_special_tokens": {"image_token": "<img>"}}, "adds the token '<img>'"),
@@ -135,7 +135,7 @@ def test_a_directory_that_transformers_5_wrote_is_read(tmp_path: Path, save_mode
 def test_of_several_names_of_a_special_piece_the_first_counts(tmp_path: Path, save_model: SaveModel) -> None:
   (tmp_path / SPIECE).write_bytes(Path(save_model([("<s>", 0.0), ("e", -2.0)])).read_bytes())
   assert config_of(tmp_path, SPIECE, {"cls_token": "[CLS]"})
-  with pytest.raises(UserError, match=r"cls_token is '<s>'.* has only '\[CLS\]'"):
+  with pytest.raises(UserError, match=r"cls_token is '<s>'.* only '\[CLS\]'"):
     config_of(tmp_path, SPIECE, {"cls_token": "<s>"})
 
 

@@ -111,7 +111,7 @@ def test_the_number_of_classes_must_be_given_if_the_weights_have_no_classifier(
   tmp_path: Path, config, spm_model, new_heads
 ):
   path = write_google(tmp_path / "x", config, random_weights(config, 4), spm_model)
-  with pytest.raises(UserError, match="has no classifier to take over: give num_classes"):
+  with pytest.raises(UserError, match="no classifier is loaded from it: give num_classes"):
     ClassifierModel.from_pretrained(path, new_heads=new_heads)
 
 
