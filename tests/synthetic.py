@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from albert.config.model import ModelConfig
 from albert.data.manifest import Manifest, ShardInfo, file_sha256
-from albert.io.records import RecordWriter, encode_example
+from albert.io.records import RecordWriter, encode_batch
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 
 SEQ_LENGTH = 16
@@ -81,6 +81,11 @@ def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
     first_digit, second_digit = row[num_tokens - 3 : num_tokens - 1]
     numbers.append(int(first_digit) * VOCAB_SIZE + int(second_digit))
   return numbers
+
+
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+  """Serializes one tf.train.Example of arrays [L]."""
+  return encode_batch({name: np.reshape(values, (1, -1)) for name, values in features.items()})[0]
 
 
 def write_shards(

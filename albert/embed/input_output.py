@@ -61,6 +61,8 @@ def open_texts(path: str, text_column: str, id_column: str, flag: str = INPUT_FL
   Raises:
     UserError: the file cannot be read or has no texts, or the columns do not fit the file.
   """
+  if not files.exists(path):
+    raise UserError(f"{flag}={path}: no such file")
   is_table = os.path.splitext(path)[1].lower() in _TABLE_EXTENSIONS
   if text_column and (is_table or flag == INPUT_FLAG):
     table = tables.read_table(path, [text_column, *([id_column] if id_column else [])])

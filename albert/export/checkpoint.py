@@ -105,14 +105,15 @@ class FoundCheckpoint(NamedTuple):
 
 
 def find_checkpoint(
-  path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = "", flag: str = FLAG
+  path: str, *, select: str = "", albert_config_file: str | None = None, spm_model_file: str = "", flag: str = FLAG
 ) -> FoundCheckpoint:
   """Finds the checkpoint to export, its config and its vocabulary. Imports no TensorFlow.
 
   Args:
     path: anything that `albert.weights.files.open_weights` opens.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
-    albert_config_file: path of the model's config; "" for the config file beside the weights.
+    albert_config_file: path of the model's config; "" for the config file beside the weights; None for that one, too,
+      if the command has no such flag.
     spm_model_file: path of the vocabulary; "" for the one beside the weights.
     flag: the flag with which the user gave the path, for errors.
   Raises:

@@ -122,11 +122,6 @@ def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
   return [b"\x0a" + encode_varint(len(body)) + body for body in bodies]
 
 
-def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
-  """Serializes one tf.train.Example of arrays [L]. See `encode_batch`."""
-  return encode_batch({name: np.reshape(values, (1, -1)) for name, values in features.items()})[0]
-
-
 def _masked_crc(data: bytes) -> int:
   """The TFRecord format's checksum: CRC-32C, rotated by 15 bits, plus a constant."""
   crc = google_crc32c.value(data)

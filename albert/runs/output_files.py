@@ -20,6 +20,7 @@ import msgspec
 from albert.data.manifest import DataContent
 from albert.errors import UserError
 from albert.io import files, json_values, local_files
+from albert.io.progress import log
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -160,6 +161,8 @@ def claim_directory(
     # the message of check_training_data about the data is clearer than one about this number.
     _refuse_differences(path, {**training_settings, "stages": recorded["stages"]}, recorded)
     if content is not None:
+      if not recorded.get("training_data"):
+        log(f"warning: {path} has no hashes of the training data: give the same data, since this cannot be checked")
       check_training_data(directory, recorded, content)
     _refuse_differences(path, training_settings, recorded)
     # Values that this command does not know, such as the vocabulary of shards without a manifest, stay recorded.

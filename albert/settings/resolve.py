@@ -151,16 +151,18 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
     if (stride := settings.flags.get("doc_stride", 0)) >= data_config.max_seq_length:
       notes.append(
-        f"warning: doc_stride {stride} is at least max_seq_length: the windows do not overlap, and leave out no text"
+        f"warning: doc_stride {stride} is at least max_seq_length: the windows do not overlap, but no text is left out"
       )
     if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
       notes.append("warning: doc_stride and max_windows change nothing without long_texts=windows")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
     config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
-  train_file, data_dir, *held_out = (
-    getattr(data_config, name, None) for name in ("train_file", "data_dir", "eval_file", "eval_share")
-  )
-  if train_file and data_dir == "" and not any((*held_out, config.do_eval, config.train.early_stopping_patience)):
+  if (config.do_train and getattr(data_config, "train_file", None)) and not (
+    settings.existing_run
+    or config.do_eval
+    or config.train.early_stopping_patience
+    or any(getattr(data_config, name, None) for name in ("data_dir", "eval_file", "eval_share", "folds"))
+  ):
     config = _without_evaluations(settings, config, notes, "no --eval_file is given")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)

@@ -159,6 +159,9 @@ def read_predictions(path: str, separator: str = "") -> Predictions:
   numbers = dataclasses.replace(table, columns=cells)
   scores = np.stack([numbers.numbers(name, -1, 1) for name in probability_columns], axis=1)
   scores[scores < 0] = np.nan
+  empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
+  if empty_rows.size:
+    raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
   labels = thresholds = None
   if separator:
     thresholds = np.full(len(classes), 0.5)

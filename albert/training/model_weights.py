@@ -246,7 +246,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> l
     config=task.model_config,
     head_settings=task.head_settings(),
     vocabulary=task.vocabulary(),
-    labels=task.output_labels,
+    labels=() if reinitialized else task.output_labels,
   )
   newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""

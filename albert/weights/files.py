@@ -221,10 +221,9 @@ class WeightFile(WeightLocation):
     """
     found = self.labels
     if sorted(labels) != sorted(found):
-      if labels and found and not found[0].startswith("LABEL_"):
-        log(
-          f"warning: {self.path}: labels {', '.join(found)} become {', '.join(labels)}: give --fresh_head to avoid it"
-        )
+      if len(labels) == len(found) and not found[0].startswith("LABEL_"):
+        line = f"warning: {self.path}: the labels {', '.join(found)} of its head become {', '.join(labels)}"
+        log(f"{line}: if that is wrong, train with --fresh_head")
       return self
     order = [found.index(label) for label in labels]
     head = {name: self.entries[name]._replace(order=order) for name in _CLASSIFIER if name in self.entries}

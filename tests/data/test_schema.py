@@ -12,8 +12,8 @@ from albert.data import pipeline, schema
 from albert.data.schema import FeatureSpec, pretraining_features
 from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io.records import RecordWriter, encode_example
-from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, write_shards
+from albert.io.records import RecordWriter
+from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, encode_example, example, write_shards
 
 
 def test_pretraining_features_have_the_originals_names_lengths_types_and_ranges() -> None:

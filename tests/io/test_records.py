@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from albert.errors import UserError
 from albert.io import records
 from albert.io.protobuf import encode_bytes_field, encode_varint
+from tests.synthetic import encode_example
 
 
 def _array_of_bytes(items: list[bytes]) -> np.ndarray:
@@ -58,17 +59,17 @@ def test_we_read_tensorflows_examples(features: dict[str, np.ndarray]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, st.one_of(integers, floats), min_size=1, max_size=5))
 def test_tensorflow_reads_our_examples(features: dict[str, np.ndarray]) -> None:
-  encoded = records.encode_example(features)
+  encoded = encode_example(features)
   parsed = tf.train.Example.FromString(encoded)
   for name, values in features.items():
     list_name = {"i": "int64_list", "f": "float_list"}[values.dtype.kind]
     assert list(getattr(parsed.features.feature[name], list_name).value) == values.tolist()
-  assert records.encode_example(dict(reversed(features.items()))) == encoded
+  assert encode_example(dict(reversed(features.items()))) == encoded
 
 
 def test_complex_numbers_are_refused() -> None:
   with pytest.raises(TypeError, match="feature x: no TFRecord type for dtype complex128"):
-    records.encode_example({"x": np.array([1j])})
+    encode_example({"x": np.array([1j])})
 
 
 def test_decoding_bytes_that_are_no_example_is_an_error() -> None:

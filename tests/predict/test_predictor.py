@@ -139,3 +139,6 @@ def test_weights_of_no_class_and_names_on_the_hub_are_refused(classifier: Run, t
   (path / "spiece.model").unlink()
   with pytest.raises(UserError, match=r"beside it: put the vocabulary there$"):
     albert.Predictor(path)
+  (path / "config.json").unlink()
+  with pytest.raises(UserError, match=r"has no albert_config.json or config.json beside it: put it there$"):
+    albert.Predictor(path, task="fill_mask")

@@ -189,7 +189,7 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
-  apart = "warning: doc_stride 128 is at least max_seq_length: the windows do not overlap, and leave out no text"
+  apart = "warning: doc_stride 128 is at least max_seq_length: the windows do not overlap, but no text is left out"
   assert resolve_length(max_position_embeddings=96, max_query_length=9, doc_stride=128) == (96, [line, apart])
   given = {"max_query_length": 9, "doc_stride": 5}
   assert resolve_length(max_position_embeddings=96, **given) == (96, [line])
@@ -238,6 +238,9 @@ def test_the_evaluations_of_a_recipe_need_a_file(spm_model: str) -> None:
     resolved = resolve_settings("race", {**flags, **given, "output_dir": "new"})
     assert resolved.config.train.eval_every_steps == steps
     assert ("no evaluation during training: no --eval_file is given" in resolved.notes) == (steps == 0)
+  custom = {"task_name": "custom", "text_columns": "text", "recipe": "glue_rte", "folds": 3, "fold": 1}
+  resolved = resolve_settings("classifier", {**flags, **custom, "output_dir": "new"})
+  assert resolved.config.train.eval_every_steps == 100  # on the held-out fold
 
 
 def test_the_recipe_of_race_for_v2_has_the_originals_rate_and_dropout() -> None:

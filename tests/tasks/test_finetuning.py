@@ -275,7 +275,7 @@ def test_a_run_that_was_evaluated_before_its_end_is_not_finished(tmp_path, spm_f
     multi_seed.run_seeds(task, other_seeds)
 
 
-def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
+def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file, capsys):
   config = run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
   shutil.copytree(tmp_path / "data", tmp_path / "moved")
@@ -291,6 +291,13 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
   path.write_text(path.read_text().replace("7", "8", 1))
   with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train\.txt"):
     claim_with_moved_files()
+  assert "has no hashes" not in capsys.readouterr().err
+  config_file = tmp_path / "run" / "config.json"
+  config_file.write_text(
+    json.dumps({name: value for name, value in read_json(config_file).items() if "data" not in name})
+  )
+  claim_with_moved_files()
+  assert f"warning: {config_file} has no hashes of the training data" in capsys.readouterr().err
 
 
 def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):

@@ -72,6 +72,7 @@ def test_a_predictions_file_has_the_label_the_prediction_and_the_probabilities(t
     ("index\tprediction\n0\t1\n", r"p\.tsv, line 1: not a predictions file: its columns are 'index', 'prediction'"),
     ("id\tprediction\tprobability_a\n0\ta\tx\n", r"p\.tsv, line 2: probability_a 'x' is not a number"),
     ("id\tprediction\tprobability_a\n0\ta\t1.5\n", r"p\.tsv, line 2: probability_a 1\.5 is not between"),
+    ("id\tprediction\tprobability_a\tprobability_b\n0\ta\t\t\n", r"p\.tsv, line 2: all probabilities are empty"),
     ("id\tprediction\n0\t1\n0\t1\n", r"p\.tsv, line 3: id '0' is already used in line 2"),
   ],
 )

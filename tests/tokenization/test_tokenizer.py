@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from albert.errors import UserError
 from albert.tokenization.normalization import decompose
-from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer, masked_batch
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer, masked_batch, settings_warnings
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, TokenizerConfig, starts_word
 from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
@@ -227,6 +227,14 @@ def test_a_batch_of_texts_with_masks_holds_the_ids_of_each_text(tokenizer: Token
     assert not segments.any()
   assert (batch["input_ids"] == MASK_ID).sum(axis=1).tolist() == [2, 0, 1, 0]
   assert masked_batch(tokenizer, [])["input_ids"].shape == (0, 0)
+
+
+def test_settings_that_lose_pieces_are_named(tmp_path: Path) -> None:
+  vocabulary = tmp_path / "vocab.txt"
+  vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "##A", "caf\u00e9"]))
+  lost = "with do_lower_case=True and keep_accents=False, 3 of its 4 pieces never occur, such as 'The': correct both in"
+  assert lost in settings_warnings(Tokenizer(vocabulary))[0]
+  assert not settings_warnings(Tokenizer(vocabulary, do_lower_case=False, keep_accents=True))
 
 
 def test_a_string_is_one_text(spm_model: str) -> None:

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from albert.io.records import RecordWriter, encode_example
-from tests.synthetic import VOCAB_SIZE, example
+from albert.io.records import RecordWriter
+from tests.synthetic import VOCAB_SIZE, encode_example, example
 from tests.torture.attempts import VALID, Attempt
 from tests.torture.workplace import Workplace
 

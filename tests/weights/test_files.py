@@ -178,7 +178,7 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
       open_weights(write_huggingface(tmp_path / changed_name, config, changed))
 
 
-def test_a_classifier_from_elsewhere_gets_the_order_of_the_labels_of_a_task(tmp_path):
+def test_a_classifier_from_elsewhere_gets_the_order_of_the_labels_of_a_task(tmp_path, capsys):
   weights = random_weights(CONFIG, 3, with_heads=("classifier",), num_classes=3)
   keys = {"architectures": ["AlbertForTokenClassification"], "id2label": {"2": "O", "0": "B-X", "1": "I-X"}}
   file = open_weights(write_huggingface(tmp_path, CONFIG, huggingface_tensors(weights), **keys))
@@ -187,6 +187,8 @@ def test_a_classifier_from_elsewhere_gets_the_order_of_the_labels_of_a_task(tmp_
     for name in weights:
       expected = weights[name][order] if name.startswith("output_") else weights[name]
       np.testing.assert_array_equal(reordered.read(name), expected)
+    warning = "the labels B-X, I-X, O of its head become O, B-Y, I-Y: if that is wrong, train with --fresh_head"
+    assert (warning in capsys.readouterr().err) == ("B-Y" in labels)
   (tmp_path / "config.json").write_text(json.dumps(keys | {"id2label": {"1": "B", "2": "O"}}))
   with pytest.raises(UserError, match=r"config\.json: id2label is not an object of labels by their ids, from 0"):
     file.with_labels(("B", "O"))

@@ -294,7 +294,7 @@ class Formulation(abc.ABC):
   """
 
   def __init__(self, data: TextData):
-    self.num_logits = 1 if data.config.formulation == RANKING else max(1, len(data.spec.labels))
+    self.num_logits = max(1, len(data.spec.labels))
     self._data = data
 
   def training_weights(self, batch: Batch) -> tf.Tensor:
@@ -390,6 +390,10 @@ class Ranking(Formulation):
   compared with the logit 0. The loss is the binary cross entropy: -log(p) if the sentence is labeled as the answer, and
   -log(1 - p) if it is not. With two candidates, this equals the pairwise ranking loss.
   """
+
+  def __init__(self, data: TextData):
+    super().__init__(data)
+    self.num_logits = 1
 
   def forward(self, logits: tf.Tensor, batch: Batch, *, training: bool) -> ForwardResult:
     """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2]: log(1 - p) and log(p)."""

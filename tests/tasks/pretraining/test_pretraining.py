@@ -28,7 +28,7 @@ from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
 from tests.remote_files import RemoteFiles, gfile_replacement
-from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, example, write_manifest, write_shards
+from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, encode_example, example, write_manifest, write_shards
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_held_out_shards_may_have_another_number_of_masked_tokens(tmp_path):
     for record in records.read_records(path):
       example = records.decode_example(record, path)
       padding = {name: np.append(values, [0, 0]) for name, values in example.items() if name.startswith("masked_lm")}
-      writer.write(records.encode_example({**example, **padding}))
+      writer.write(encode_example({**example, **padding}))
   metrics = []
   # The last config is that of a later command, which knows the number of predictions of the training shards only.
   for config in (
@@ -102,7 +102,7 @@ def write_shard(path: Path, removed: str = "", **changes: np.ndarray) -> str:
     for number in range(5):
       features = example(number, np.random.default_rng(number)) | changes
       features.pop(removed, None)
-      writer.write(records.encode_example(features))
+      writer.write(encode_example(features))
   return str(path)
 
 
@@ -137,7 +137,7 @@ def test_the_loss_of_guessing_is_that_of_the_shares_of_tokens_and_labels(tmp_pat
       weights = features["masked_lm_weights" if is_masked else "input_mask"]
       ids += list(features["masked_lm_ids" if is_masked else "input_ids"][weights > 0])
       labels += list(features["next_sentence_labels"])
-      writer.write(records.encode_example(features))
+      writer.write(encode_example(features))
   specs = record_features(PretrainingData(TINY_MODEL, PretrainingConfig(input_file=path)), NUM_PREDICTIONS)
   expected = sum(scipy.stats.entropy(np.unique(values, return_counts=True)[1]) for values in (ids, labels))
   metrics = guessing_metrics([path], specs, TINY_MODEL.vocab_size, "sentence_order")
