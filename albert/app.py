@@ -74,13 +74,15 @@ def run(
       sys.exit(0)
     command_flags.define("bool", startup.QUIET, False, "print only results, warnings and errors", group="Output")
     command_flags.define("bool", startup.VERBOSE, False, "print more, such as all metrics of a step", group="Output")
-    if _HELP_FLAGS & set(argv):
+    if not _HELP_FLAGS.isdisjoint(word.partition("=")[0] for word in argv):
       print_help(main, description)
       sys.exit(0)
     if operands is not None:
       flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
     arguments = command_flags.parse(argv)
     given = [name for name in (startup.QUIET, startup.VERBOSE) if flags.FLAGS[name].value]
+    if len(given) > 1:
+      raise UserError("--quiet and --verbose are both given: give one")
     startup.set_verbosity(given[0] if given else startup.NORMAL)
     for warning in command_flags.repetition_warnings():
       print(warning, file=sys.stderr, flush=True)

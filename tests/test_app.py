@@ -85,6 +85,7 @@ LOG = "from albert.io.progress import log; log('a line')"
     ("pass", ["--flagfile=/bin/sh"], 2, "error: --flagfile=/bin/sh: not UTF-8"),
     ("pass", ["--stderrthreshold=high"], 2, "error: --stderrthreshold must be one of"),
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
+    ("pass", ["--quiet", "--verbose"], 2, "error: --quiet and --verbose are both given"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),
     (LOG, [], 0, "a line"),

@@ -37,7 +37,7 @@ _MISSING_FLAG = re.compile(r"flag --(\w+)=(None)?: (Flag --\1 must have a value 
 _NAMES_ELSEWHERE = {
   "train_batch_size": "batch_size batch per_device_train_batch_size per_gpu_train_batch_size",
   "num_train_epochs": "epochs epoch num_epochs n_epochs max_epochs train_epochs",
-  "num_train_steps": "steps num_steps max_steps train_steps max_train_steps total_steps",
+  "num_train_steps": "steps num_steps max_steps train_steps train_step max_train_steps total_steps",
   "learning_rate": "lr peak_lr init_lr max_lr",
   "num_warmup_steps": "warmup warmup_steps",
   "warmup_proportion": "warmup_ratio",

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.errors import UserError
 from albert.optimizers.gradients import ShardedMoment, Sharding, are_finite, sum_over_replicas
 from albert.optimizers.schedules import WarmupPolynomialDecay
 
@@ -71,6 +72,8 @@ class AdamW(keras.optimizers.Optimizer):
     name: str | None = None,
     **kwargs: Any,
   ):
+    if kwargs.get("weight_decay"):  # Keras decays all variables by it, also the excluded ones
+      raise UserError(f"weight_decay={kwargs['weight_decay']}: give weight_decay_rate, the decay of this optimizer")
     # By default Keras compiles updates with XLA if there is a GPU. The training loop compiles the whole step instead.
     super().__init__(name=name or type(self).__name__, **{"jit_compile": False, **kwargs})
     self._learning_rate = self._build_learning_rate(learning_rate)

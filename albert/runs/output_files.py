@@ -177,7 +177,7 @@ def claim_directory(
 
 def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
   """Refuses settings that differ from those in config.json."""
-  for key, value, recorded_value in _differences(settings, recorded):
+  for key, value, recorded_value in differences(settings, recorded):
     raise UserError(
       f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
       "--output_dir, or that value to resume it"
@@ -240,7 +240,7 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
   path = files.join(directory, CONFIG)
   if not files.exists(path):
     return
-  for key, value, recorded_value in _differences(settings, read_config(path).get("data", {})):
+  for key, value, recorded_value in differences(settings, read_config(path).get("data", {})):
     raise UserError(
       f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
       "the same value"
@@ -268,7 +268,7 @@ def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
   files.write_json(files.join(directory, ENVIRONMENT), values)
 
 
-def _differences(
+def differences(
   settings: Mapping[str, Any], recorded: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
   """Yields (key, value, recorded value) where two nested dicts differ. Keys missing on either side are ignored."""
@@ -277,6 +277,6 @@ def _differences(
       continue
     recorded_value = recorded[key]
     if isinstance(value, Mapping) and isinstance(recorded_value, Mapping):
-      yield from _differences(value, recorded_value, f"{prefix}{key}.")
+      yield from differences(value, recorded_value, f"{prefix}{key}.")
     elif value != recorded_value:
       yield f"{prefix}{key}", value, recorded_value

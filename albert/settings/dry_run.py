@@ -23,11 +23,14 @@ from albert.tasks.finetuning import FinetuningData
 from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import TRAIN
+from albert.weights.initial_weights import check_config
 
 # A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
 _MOST_PASSES = 40
 # Gradient checkpointing computes the forward pass twice, which is a third of a step.
 _RECOMPUTATION = 4 / 3
+# The sizes in which a model agrees with its initial weights; a shallower network differs in the first.
+_SIZES = ("num_hidden_layers", "hidden_size", "embedding_size", "vocab_size", "max_position_embeddings")
 
 
 def print_plan(resolved: ResolvedSettings) -> None:
@@ -50,6 +53,9 @@ def print_plan(resolved: ResolvedSettings) -> None:
       raise UserError(f"--{given[0]} is for pretraining: leave it out, or use run_pretraining.py")
   if config.has_action or not cores:
     data = resolved.read_inputs()
+  if resolved.weights:  # a run compares the shapes of the weights themselves
+    sizes = _SIZES[1 if config.init_from_shallower else 0 :]
+    check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
   for line in (*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)):
     print(line)
   if cores and isinstance(data_config, PretrainingConfig):
@@ -87,10 +93,8 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     )
     if isinstance(resolved.data_config, PretrainingConfig):
       lines += describe_stages(model, resolved.data_config, train)
-  if config.do_eval:
-    lines.append(f"evaluate: {train.eval_batch_size} examples per batch")
-  if config.do_predict:
-    lines.append(f"predict: {train.eval_batch_size} examples per batch")
+  actions = {"evaluate": config.do_eval, "predict": config.do_predict}
+  lines += [f"{action}: {train.eval_batch_size} examples per batch" for action, is_asked in actions.items() if is_asked]
   return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
 
 

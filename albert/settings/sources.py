@@ -238,12 +238,12 @@ class Settings:
     recipe = _checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)
     if self.existing_run is None:
       return merge(config_class, recipe, flags)
-    recorded = self.recorded(config_class, section)
+    recorded, fields = self.recorded(config_class, section), option_fields(config_class)
     for name in [name for name in flags if name in recorded]:
       value, recorded_value = flags[name], recorded[name]
       if name in ("init_checkpoint", "resume_from"):
         value, recorded_value = files.absolute(value), files.absolute(recorded_value)
-      choices = option_fields(config_class)[name].metadata["choices"]
+      choices = fields[name].metadata["choices"]
       # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
       is_final = section != "data" or isinstance(value, float) or (choices and "auto" not in choices)
       if value == recorded_value:
@@ -251,9 +251,10 @@ class Settings:
       elif is_final and _must_equal_run(config_class, name):
         if name == "init_checkpoint" and self._does_training:
           continue  # the Estimator compares the content of the weights instead of their path
-        # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
+        # A run that was given --num_train_epochs has recorded the steps, too. The message names its epochs.
         alternative = alternatives(config_class).get(name, "")
-        recorded_name = alternative if recorded.get(alternative) else name
+        was_given = fields[name].metadata["instead_of"] and recorded_value
+        recorded_name = alternative if recorded.get(alternative) and not was_given else name
         raise self._contradiction(format_flag(name, flags[name]), recorded_name, recorded)
     return merge(config_class, recipe, _checked_values(config_class, recorded, self.existing_run.config_file), flags)
 

@@ -99,6 +99,8 @@ class Tokenizer:
     convert_quotes: bool | None = None,
     keep_accents: bool | None = None,
   ):
+    if files.is_dir(str(model_file)):
+      raise UserError(f"{model_file}: is a directory: give the vocabulary in it, or use Tokenizer.from_pretrained")
     given = {"do_lower_case": do_lower_case, "convert_quotes": convert_quotes, "keep_accents": keep_accents}
     self._open(tokenizer_config(str(model_file), **given))
 
@@ -253,8 +255,7 @@ class Tokenizer:
       offsets: int64 [len(texts) + 1]; the ids of text i are ids[offsets[i] : offsets[i + 1]].
     """
     batch = self.encode_batch(texts)
-    offsets = np.zeros(len(batch) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, batch), np.int64, len(batch)), out=offsets[1:])
+    offsets = np.cumsum([0, *map(len, batch)], dtype=np.int64)
     ids = np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(offsets[-1]))
     return ids, offsets
 

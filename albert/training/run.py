@@ -99,7 +99,7 @@ def train_run(
   with training_lock(config.output_dir, cluster, checkpoints, claim):
     # If all checkpoints are damaged, this raises an error before config.json or a checkpoint is written.
     newest = checkpoints.latest_to_resume(start_over=config.start_over)
-    start = newest or _find_start(task, config, plan)
+    start = newest or _find_start(task, run_plan, plan)
     cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     claim(is_chief=cluster.is_chief)
 
@@ -297,15 +297,17 @@ def _check_same_step(step: int, cluster: Cluster, checkpoints: CheckpointManager
     )
 
 
-def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint | None:
+def _find_start(task: Task, run_plan: RunPlan, plan: TrainingPlan) -> Checkpoint | None:
   """Finds the checkpoint of --resume_from, which a new run starts from; None if it does not start from one.
+
+  Logs the settings in which the new run differs from that of the checkpoint.
 
   Raises:
     UserError: the checkpoint is missing, damaged or of another model, has another vocabulary, or no steps are left.
   """
-  if not config.resume_from:
+  if not run_plan.config.resume_from:
     return None
-  weights = open_weights(config.resume_from, flag=RESUME_FLAG)
+  weights = open_weights(run_plan.config.resume_from, flag=RESUME_FLAG)
   match = output_files.STEP_DIRECTORY.match(os.path.basename(weights.directory))
   if not match:
     raise UserError(f"{RESUME_FLAG}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
@@ -317,6 +319,11 @@ def _find_start(task: Task, config: RunConfig, plan: TrainingPlan) -> Checkpoint
   start, num_steps = Checkpoint(int(match[1]), weights.directory), plan.train.num_train_steps
   if start.step >= num_steps:
     raise UserError(f"{RESUME_FLAG}={weights.path}: has {start.step} of {num_steps} steps: give more --num_train_steps")
+  train = plan.train.training_settings() | {"precision": run_plan.precision}
+  settings = {"train": train, "optimizer": plan.optimizer.training_settings(), "data": task.settings()}
+  changes = [f"{key} {new!r} (was {old!r})" for key, new, old in output_files.differences(settings, weights.run)]
+  if changes:
+    log(f"{RESUME_FLAG}={weights.path}: settings that differ from its run: {', '.join(changes)}")
   return start
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.files import FLAG, WeightFile, find_weights, open_location, open_weights
+from albert.weights.files import FLAG, WeightFile, WeightLocation, find_weights, open_location, open_weights
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _PYTHON_FLAG = "weights"
 # What to do in Python if the weights have no pooler. "needed": raise an error. "new": the pooler is newly initialized,
 # and a line is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
-# Fields of the config that do not follow from the shapes of the weights.
-FIELDS_NOT_IN_SHAPES = ("hidden_act", "layer_norm_eps", "num_attention_heads", "num_hidden_layers")
+# Fields of the config that do not follow from the shapes of the weights. A shallower network differs in the first.
+FIELDS_NOT_IN_SHAPES = ("num_hidden_layers", "num_attention_heads", "hidden_act", "layer_norm_eps")
 # The names of the sentence head's weights begin with this.
 _SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
 _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
@@ -147,7 +147,9 @@ def warm_start(
   if vocabulary is not None:
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   recorded = set(files.read_json(file.config_file)) if file.config_file else set()
-  compared = recorded - ({"num_hidden_layers"} if from_shallower else set())
+  if config_of_file := file.config():
+    file.check_groups(config_of_file)
+  compared = [key for key in FIELDS_NOT_IN_SHAPES[1 if from_shallower else 0 :] if key in recorded]
   check_config(file, config, compared, "give that file as --albert_config_file")
 
   # Which variables get which weights.
@@ -231,17 +233,14 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
   return sources
 
 
-def check_config(file: WeightFile, config: ModelConfig | None, compared: Collection[str], remedy: str) -> None:
-  """Refuses weights whose config differs from the model's in a field that does not affect the shapes of weights."""
-  file_config = file.config()
-  if file_config is None or file.config_file is None:
-    return
-  file.check_groups(file_config)
-  for key in FIELDS_NOT_IN_SHAPES if config else ():
-    value, file_value = getattr(config, key), getattr(file_config, key)
-    if key in compared and value != file_value:
+def check_config(file: WeightLocation, config: ModelConfig | None, compared: Iterable[str], remedy: str) -> None:
+  """Refuses weights if the config beside them differs from the model's in one of the fields to compare."""
+  found = file.config()
+  for key in compared if config and found else ():
+    value, found_value = getattr(config, key), getattr(found, key)
+    if value != found_value:
       raise UserError(
-        f"{file.flag}={file.path}: {file.config_file} has {key} {file_value!r}, this model has {value!r}; {remedy}"
+        f"{file.flag}={file.path}: {file.config_file} has {key} {found_value!r}, this model has {value!r}; {remedy}"
       )
 
 

@@ -163,6 +163,7 @@ def test_both_names_or_none_of_a_required_vocabulary_are_refused(words: list[str
     ("race", "--warmup_ratio=0.1", "warmup_proportion"),
     ("race", "--max_length=128", "max_seq_length"),
     ("tagging", "--output=run", "output_dir"),
+    ("classifier", "--train_step=5", "num_train_steps"),
   ],
 )
 def test_a_flag_of_another_framework_suggests_the_one_here(task_name: str, word: str, meant: str):

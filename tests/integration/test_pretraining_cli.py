@@ -127,17 +127,22 @@ BAD_INPUT = {
   ),
   "other vocabulary": BadInput(
     ["--do_train", "--input_file={shards}/*.tfrecord"],
-    "a vocabulary of 99 pieces, the model has vocab_size 61",
+    "the vocabulary has 99 pieces, the model 61: give shards made with the vocabulary of the weights",
     lambda shards: write_shards_manifest(shards, vocab_size=99),
   ),
   "two lengths": BadInput(
     ["--do_train", "--input_file={shards}/*,{shards}/../longer/*.tfrecord"],
-    r"longer/manifest\.json: the shards have sequences of 32 tokens, the other ones of 16: give",
+    r"longer/manifest\.json: the shards have max_seq_length 32, the other ones 16: give",
     write_longer_shards,
+  ),
+  "two lengths without a manifest": BadInput(
+    ["--do_train", "--input_file={shards}/*.tfrecord,{shards}/wide/*.tfrecord"],
+    r"wide/part-00\.tfrecord: the shards have max_seq_length 32, the other ones 16: give",
+    lambda shards: write_shards(shards / "wide", [5], length=32),
   ),
   "held-out shards of another length": BadInput(
     [*TRAIN_ON_SHARDS, "--do_eval", "--eval_input_file={shards}/../longer/*.tfrecord"],
-    "of 32 tokens, the other ones of 16: give",
+    "have max_seq_length 32, the other ones 16: give",
     write_longer_shards,
   ),
   "other sentence loss": BadInput(

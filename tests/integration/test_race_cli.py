@@ -98,5 +98,5 @@ def test_training_evaluation_and_prediction_from_folders(
 
 
 def test_the_folder_must_be_given(training_flags: list[str], tmp_path: Path) -> None:
-  with pytest.raises(UserError, match="--data_dir is missing: the folder RACE with its train set"):
+  with pytest.raises(UserError, match="--train_file or --data_dir is missing: the train set, or the folder RACE"):
     run(*training_flags, f"--output_dir={tmp_path / 'run'}")

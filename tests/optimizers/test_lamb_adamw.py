@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
+from albert.errors import UserError
 from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
@@ -95,6 +96,11 @@ def test_weights_may_be_excluded_by_other_names():
   assert_close(weights, expected)
   weights_by_default = train(LAMB(0.02, weight_decay_rate=0.1), 5)
   assert np.abs(weights["dense/bias"] - weights_by_default["dense/bias"]).max() > 1e-4
+
+
+def test_the_weight_decay_of_keras_is_refused():
+  with pytest.raises(UserError, match=r"weight_decay=0.1: give weight_decay_rate"):
+    LAMB(weight_decay=0.1)
 
 
 def test_the_layer_normalization_of_keras_is_excluded_as_in_the_original():

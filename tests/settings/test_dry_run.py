@@ -35,6 +35,10 @@ def test_the_plan_of_a_pretraining_run_is_printed_and_nothing_is_written(tmp_pat
   assert [str(path) for path in tmp_path.iterdir()] == [shard]
   with pytest.raises(UserError, match=r"--input_file: 'absent\*' matches no file"):
     run("pretraining", **flags | {"input_file": "absent*"})
+  (tmp_path / "model.safetensors").write_bytes(b"not opened")
+  (tmp_path / "config.json").write_text(json.dumps(TINY_MODEL.to_dict()))
+  with pytest.raises(UserError, match=r"config.json has hidden_size 24, this model has 27; leave out the flags of the"):
+    run("pretraining", **flags, init_checkpoint=str(tmp_path), hidden_size=27)
 
 
 def test_the_stages_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

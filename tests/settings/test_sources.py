@@ -176,6 +176,13 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
     resolve()
 
 
+@pytest.mark.parametrize("flag", [{"num_train_epochs": 2.0}, {"num_train_steps": 8}])
+def test_the_error_of_a_run_of_epochs_names_them(tmp_path: Path, flag: dict[str, float]) -> None:
+  run = write_run(tmp_path / "run", "race", train={"num_train_steps": 7, "num_train_epochs": 3.0})
+  with pytest.raises(UserError, match=r"the run in .* has num_train_epochs = 3.0"):
+    Settings("race", {"output_dir": str(run), "do_train": True, **flag}).run_config()
+
+
 def test_a_share_of_the_data_contradicts_the_run_before_the_files_of_the_run_are_used(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier", data={"eval_share": 0.0, "eval_file": "/data/dev.csv"})
   settings = Settings("classifier", {"output_dir": str(run), "do_train": True, "eval_share": 0.1})

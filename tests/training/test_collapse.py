@@ -101,7 +101,9 @@ def test_with_warn_the_run_goes_on_and_the_progress_is_logged(
 
 
 @pytest.mark.thorough
-def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
   write_shards(tmp_path / "shards", [12, 9])
   flags = [f"--input_file={tmp_path}/shards/*", "--do_train", "--train_batch_size=8", "--num_warmup_steps=1"]
   run_script("pretraining", *flags, *TINY_MODEL_FLAGS, f"--output_dir={tmp_path}/old", "--num_train_steps=4")
@@ -119,6 +121,7 @@ def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(tmp_path: Path)
   run_script(
     "pretraining", *flags, f"--output_dir={tmp_path}/new", "--num_train_steps=8", f"--resume_from={step_4}", "--seed=3"
   )
+  assert "from its run: train.num_train_steps 8 (was 4), train.seed 3 (was 12345)\n" in capsys.readouterr().err
   assert [line["step"] for line in read_json_lines(tmp_path / "new" / "metrics.jsonl")] == [5, 6, 7, 8]
   config = read_json(tmp_path / "new" / "config.json")
   assert (config["resume_from"], config["train"]["seed"], config["data"]["on_collapse"]) == (str(step_4), 3, "stop")

@@ -193,7 +193,7 @@ class TextData(FinetuningData):
       advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if can_hold_out else ""
       raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
     if not config.data_dir:
-      raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
+      raise UserError(f"--{flag} or --data_dir is missing: the {split} set, or the folder of {spec.name}'s files")
     paths = self._paths_in_data_dir(split)
     for path in paths:
       if files.exists(path):
@@ -375,9 +375,11 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
     table.non_empty_texts(column)
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
+  if not len(table):
+    raise UserError(f"{table.name}: has no rows: give a file with labels in column {column!r}")
   if len(labels) < 2:
     raise UserError(
-      f"{table.name}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+      f"{table.name}: column {column!r}: a task needs two or more labels; there are: {quote_names(labels)}"
     )
   if len(labels) > max(100, len(table) // 10):
     raise UserError(
@@ -523,11 +525,8 @@ def warn_of_empty_texts(rows: TextRows) -> None:
   """Logs how many rows have empty texts, if there are some."""
   empty_rows = [row for row, texts in enumerate(zip(*rows.texts, strict=True)) if not all(map(str.strip, texts))]
   if empty_rows:
-    is_single = len(empty_rows) == 1
-    number = f"{counted(len(empty_rows), 'row')} of {len(rows)} {'has' if is_single else 'have'} an empty text"
-    place = rows.table.location(empty_rows[0])
-    first = "" if is_single else ", this is the first"
-    log(f"warning: {place}: {number}{first}: only the label of such a row is learned")
+    number, place = f"{counted(len(empty_rows), 'row')} of {len(rows)}", rows.table.location(empty_rows[0])
+    log(f"warning: {place}: an empty text, as in {number}: only the label of such a row is learned")
 
 
 def warn_of_duplicates(train: TextRows, dev: TextRows) -> int:
@@ -543,10 +542,9 @@ def warn_of_duplicates(train: TextRows, dev: TextRows) -> int:
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""
-  have = "has a text that is" if len(pairs) == 1 else "have texts that are"
   log(
-    f"warning: {dev.table.name}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.name}, too: "
-    f"{', '.join(shown)}{more}: the results will be better than on new texts"
+    f"warning: {dev.table.name}: {counted(len(pairs), 'row')} of {len(dev)} with texts that are in {train.table.name}, "
+    f"too: {', '.join(shown)}{more}: the results will be better than on new texts"
   )
   return len(pairs)
 

@@ -162,7 +162,7 @@ class PretrainingData:
   def heldout_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --eval_input_file."""
     shards, form = self.shards("eval_input_file")
-    self._check_manifests("eval_input_file", list(shards))
+    self._check_manifests("eval_input_file")
     if not form.has_masks:
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
@@ -189,17 +189,32 @@ class PretrainingData:
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has {positions} positions: write shorter "
         "shards or raise max_position_embeddings"
       )
-    return self._check_manifests(files_flag, list(shards))
+    return self._check_manifests(files_flag)
 
-  def _check_manifests(self, flag: str, paths: Sequence[str]) -> Manifest | None:
-    """Checks the manifests beside all shards, and returns the one beside the first shard."""
-    manifests = dict(_load_manifests(paths))
+  def _check_manifests(self, flag: str) -> Manifest | None:
+    """Checks that shards and manifests fit the model and each other. Returns the manifest beside the first shard.
+
+    Shards without a manifest are opened.
+    """
+    shards, form = self.shards(flag)
+    manifests, settings = dict(_load_manifests(shards)), {}
     for directory, manifest in manifests.items():
       if manifest:
         self._check_manifest(directory, manifest)
+        settings[files.join(directory, MANIFEST_NAME)] = manifest.settings
       if manifest and manifest.settings.get("heldout") and flag == "input_file":
         raise UserError(f"--input_file={self.globs[flag]}: {directory} holds held-out documents: leave it out")
-    return manifests[os.path.dirname(paths[0])]
+    unlisted = [path for path in shards if manifests[os.path.dirname(path)] is None]
+    settings |= zip(unlisted, map(ShardForm._asdict, files.in_threads(read_form, unlisted)), strict=True)
+    first = {"max_seq_length": self.max_seq_length, "max_predictions_per_seq": form.max_predictions_per_seq}
+    for source, lengths in settings.items():
+      for name, length in first.items():
+        if (other := lengths.get(name, length)) != length:
+          raise UserError(
+            f"{source}: the shards have {name} {other}, the other ones {length}: give shards of one form; in training, "
+            "--stages may have one for each length"
+          )
+    return manifests[os.path.dirname(next(iter(shards)))]
 
   @functools.cached_property
   def tokenizer(self) -> Tokenizer:
@@ -225,15 +240,10 @@ class PretrainingData:
         f"--spm_model_file={config.spm_model_file} ({self.tokenizer.vocabulary.kind}) is not the vocabulary that "
         f"{manifest_file} was made with ({manifest.vocab_kind}; its SHA-256 differs): give that one"
       )
-    if (length := manifest.settings.get("max_seq_length", self.max_seq_length)) != self.max_seq_length:
-      raise UserError(
-        f"{manifest_file}: the shards have sequences of {length} tokens, the other ones of {self.max_seq_length}: "
-        "give shards of one length; in training, --stages may have one for each length"
-      )
     if not fits_model(manifest.vocab_size, self.model_config.vocab_size):
       raise UserError(
-        f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
-        f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
+        f"{manifest_file}: the vocabulary has {manifest.vocab_size} pieces, the model {self.model_config.vocab_size}: "
+        f"give shards made with the vocabulary of the weights or, without weights, --vocab_size={manifest.vocab_size}"
       )
     if self._vocab_sha256 not in ("", manifest.vocab_sha256):
       raise UserError(
@@ -269,7 +279,7 @@ class PretrainingData:
     if not fits_model(tokenizer.vocab_size, vocab_size):
       raise UserError(
         f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
-        f"{vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"
+        f"{vocab_size}: give that of the shards and weights or, without weights, --vocab_size={tokenizer.vocab_size}"
       )
     return MaskingSettings(
       config.masked_lm_prob or shard_settings.get("masked_lm_prob", _DEFAULT_MASKED_LM_PROB),

@@ -18,7 +18,8 @@ from albert.data import tables
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.text import format_value
+from albert.io.progress import log
+from albert.io.text import counted, format_value
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.race.flags import RaceConfig
 from albert.tasks.splits import FILE_FIELDS, TEST
@@ -29,6 +30,9 @@ UNKNOWN_ANSWER = -1
 # An id of RACE: high19432.txt-0, or high/asc00000.txt-0.
 _ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
 _NUMBERED_FILE = re.compile(r"\d+\.txt")
+# The ends of messages about lines and files that lack a key, or have a value of another type.
+_ENTRY_REMEDY = "a question is an object with article, question, options (a list of texts) and answer (such as A)"
+_PASSAGE_REMEDY = "a passage is an object with article, questions, options (a list of texts for each) and answers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +79,16 @@ class RaceData(FinetuningData):
     if paths:
       return find_passages(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
     if not self.config.data_dir:
-      raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
+      raise UserError(f"{flag} or --data_dir is missing: the {split} set, or the folder RACE that has one")
     return find_passages(split_folder(self.config.data_dir, split), "--data_dir")
 
   def read_split(self, split: str) -> Sequence[ChoiceQuestion]:
     """Reads the questions of a split, with their answers except for the test set."""
-    return read_questions(self.sources(split), with_answers=split != TEST)
+    questions = read_questions(self.sources(split), with_answers=split != TEST)
+    if empty := [question.id for question in questions if not all(map(str.strip, question.options))]:
+      number = f"{counted(len(empty), 'question')} of {len(questions):,}"
+      log(f"warning: {self.source_names(split)}: {number} with an empty option: fill it in, as in {empty[0]}")
+    return questions
 
 
 def find_passages(folder: str, flag: str) -> list[str]:
@@ -160,7 +168,7 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, ChoiceQuestion, Any
   """Yields the location, the content and the answer of each question of a JSON file, or of rows in memory."""
   prefix = "" if isinstance(source, Rows) else f"{os.path.basename(source)}-"
   for location, number, values in tables.read_objects(source):
-    entry = json_values.convert(location, values, _Entry)
+    entry = json_values.convert(location, values, _Entry, _ENTRY_REMEDY)
     question = _make_question(location, entry.id or f"{prefix}{number}", entry.article, entry.question, entry.options)
     yield location, question, entry.answer
 
@@ -190,7 +198,7 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
     lines = [(0, content)]  # a single passage, whose JSON may take several lines
   for number, text in lines:
     location = f"{path}, line {number}" if number else path
-    passage = json_values.parse(location, text.rstrip(), _Passage)
+    passage = json_values.parse(location, text.rstrip(), _Passage, _PASSAGE_REMEDY)
     if not number and name != "all.txt":  # in the original's download, all.txt has all passages of its folder
       passage_id = _passage_id(folder, name)
     else:
@@ -208,7 +216,7 @@ def _passage_id(folder: str, name: str) -> str:
 def _make_question(location: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
   """Makes a question without its answer."""
   if len(options) < 2:
-    raise UserError(f"{location}: {len(options)} option(s): give two or more")
+    raise UserError(f"{location}: {counted(len(options), 'option')}: give two or more")
   question_id = question_id.strip()  # ids are also stripped when a predictions file is read
   if not question_id:
     raise UserError(f"{location}: 'id' is empty: give each question an id, or leave out all ids")

@@ -237,9 +237,10 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
     UserError, match=r"t\.tsv: column 'label' holds 300 different labels in 300 rows: give --regression"
   ):
     read_labels(path, "label")
-  path.write_text("label\na\na\n", encoding="utf-8")
-  with pytest.raises(UserError, match=r"holds 1 label\(s\), \['a'\]: a task needs two or more"):
-    read_labels(path, "label")
+  for rows, message in (("a\na\n", "a task needs two or more labels; there are: 'a'"), ("", "has no rows")):
+    path.write_text("label\n" + rows, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+      read_labels(path, "label")
 
 
 @pytest.mark.parametrize(
@@ -347,8 +348,13 @@ def read_custom(path: Path, content: str, columns: str = "a,b", **options: Any) 
 @pytest.mark.parametrize(
   ("name", "content", "columns", "message"),
   [
-    ("a.csv", 'text,label\n"a\nb",yes\n" ",no\nc,no\n"",yes\n', "text", "line 4: 2 rows of 4 have an empty"),
-    ("a.jsonl", '{"a": "x", "b": null, "label": "no"}\n', "a,b", "line 1: 1 row of 1 has an empty text:"),
+    (
+      "a.csv",
+      'text,label\n"a\nb",yes\n" ",no\nc,no\n"",yes\n',
+      "text",
+      "line 4: an empty text, as in 2 rows of 4: only",
+    ),
+    ("a.jsonl", '{"a": "x", "b": null, "label": "no"}\n', "a,b", "line 1: an empty text, as in 1 row of 1: only"),
     ("a.tsv", "text\tlabel\na\tyes\n.\tno\n", "text", ""),
   ],
 )
@@ -368,11 +374,11 @@ def test_texts_in_both_sets_are_counted_and_the_first_are_named(
   dev, _ = read_custom(tmp_path / "d.csv", header + 'y,1,no\nX,"1\n",no\nZ,3,no\nw, 4,no\nw,4,no\n')
   warn_of_duplicates(train, dev)
   assert capsys.readouterr().err == (
-    f"warning: {tmp_path}/d.csv: 4 rows of 5 have texts that are in {tmp_path}/t.csv, too: line 3 (line 2), line 5 "
+    f"warning: {tmp_path}/d.csv: 4 rows of 5 with texts that are in {tmp_path}/t.csv, too: line 3 (line 2), line 5 "
     "(line 5), line 6 (line 6), ...: the results will be better than on new texts\n"
   )
   warn_of_duplicates(train, dev.select([0, 1]))
-  assert "d.csv: 1 row of 2 has a text that is in" in capsys.readouterr().err
+  assert "d.csv: 1 row of 2 with texts that are in" in capsys.readouterr().err
   warn_of_duplicates(train, dev.select([0]))
   assert not capsys.readouterr().err
 

@@ -218,7 +218,7 @@ def test_flags_choose_the_best_metric_and_the_positive_label(
 
 # Name of the case -> (name of the task, its flags, the error).
 BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
-  "no data_dir": ("CoLA", {}, "--data_dir is missing: the folder of CoLA's files"),
+  "no data_dir": ("CoLA", {}, "--train_file or --data_dir is missing: the train set, or the folder of CoLA's"),
   "no such folder": ("CoLA", {"data_dir": "/nowhere"}, "--data_dir=/nowhere: neither /nowhere/CoLA/train.tsv nor /no"),
   "no such file": ("CoLA", {"train_file": "/nowhere.tsv"}, "--train_file=/nowhere.tsv: no such file"),
   "nothing to train on": ("AX", {"data_dir": "x"}, "AX has no train set; it is for --do_predict with a model of MNLI"),
