@@ -5,6 +5,7 @@ It uses none of the code that is tested, except for the table of names (albert.w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,18 +15,9 @@ from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig
 from albert.weights.names import to_huggingface
+from tests.golden import make_tiny_albert
 
-CONFIG = ModelConfig(
-  vocab_size=41,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=4,
-  num_hidden_groups=2,
-  inner_group_num=2,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=14,
-)
+CONFIG = dataclasses.replace(make_tiny_albert.CONFIG, vocab_size=41, max_position_embeddings=14)
 
 
 def original_tensors(weights: dict[str, np.ndarray], name_prefix: str = "") -> dict[str, np.ndarray]:
