@@ -15,6 +15,7 @@ import pytest
 from albert.convert.huggingface import write_tokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model
+from tests.tokenization.reference import TEXTS, random_texts
 
 
 def write(tokenizer: Tokenizer, directory: Path, *, fills_masks: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -36,10 +37,10 @@ def test_normalizers_are_in_the_order_of_normalize_text(spm_model: str, tmp_path
     values, _ = write(tokenizer, tmp_path)
     return [step["type"] for step in values["normalizer"]["normalizers"]]
 
-  lowered = ["Replace", "Strip", "NFKD", "Replace", "Replace", "Lowercase", "Precompiled", "Replace", "Strip"]
+  lowered = ["Replace", "Strip", "NFKD", "Replace", "Replace", "Lowercase", "NFC", "Precompiled", "Replace", "Strip"]
   assert steps(Tokenizer(spm_model)) == lowered
   assert steps(Tokenizer(spm_model, do_lower_case=False)) == lowered[:4] + lowered[6:]
-  assert steps(Tokenizer(spm_model, keep_accents=True)) == lowered[:2] + lowered[4:]
+  assert steps(Tokenizer(spm_model, keep_accents=True)) == lowered[:2] + lowered[4:6] + lowered[7:]
   assert steps(Tokenizer(spm_model, convert_quotes=True)) == [*lowered[:2], "Replace", *lowered[2:]]
 
 
@@ -66,6 +67,19 @@ def test_words_begin_at_spaces_and_text_after_a_mask_can_continue_a_word(spm_mod
   values, _ = write(Tokenizer(spm_model), tmp_path, fills_masks=True)
   (metaspace,) = values["pre_tokenizer"]["pretokenizers"]
   assert metaspace["prepend_scheme"] == "first"
+
+
+@pytest.mark.parametrize(("fills_masks", "do_lower_case"), [(False, True), (True, False)])
+def test_a_tokenizer_json_from_here_is_read(
+  spm_model: str, tmp_path: Path, fills_masks: bool, do_lower_case: bool
+) -> None:
+  ours = Tokenizer(spm_model, do_lower_case, convert_quotes=True)
+  write(ours, tmp_path, fills_masks=fills_masks)
+  read = Tokenizer.from_pretrained(tmp_path)
+  assert read.config.switches() == ours.config.switches()
+  texts = [*TEXTS, *random_texts(500, seed=3)]
+  differences = [text for text in texts if read.encode(text) != ours.encode(text)]
+  assert all(re.search(r"\d\W*,", ours.normalize(text)) for text in differences)  # the comma rule
 
 
 @pytest.mark.parametrize("prefix", [True, False])
