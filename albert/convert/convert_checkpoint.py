@@ -15,6 +15,7 @@ from albert.io import files, local_files
 from albert.io.progress import log
 from albert.runs.output_files import CONVERSION
 from albert.tokenization.recorded_settings import huggingface_tokenizer_config
+from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import SETTINGS_FILE, read_vocabulary_files
 from albert.weights.checkpoints import CheckpointManager, write_bundle
 from albert.weights.files import FLAG
@@ -58,6 +59,8 @@ def convert(
   if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
+  if model.tokenizer_config:
+    load_tokenizer(model.tokenizer_config)  # refuses a damaged one; logs a warning
   files.remove_leftovers(os.path.dirname(output_dir) or ".")
   staging = files.staging_path(output_dir)
   try:

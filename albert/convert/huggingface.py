@@ -7,10 +7,9 @@ cutting text into words, the pieces, and a template for [CLS] and [SEP].
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from albert.io import files
 from albert.io.protobuf import fields_by_number
 from albert.tasks.published_models import label_keys_of_run, problem_type
 from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
-from albert.tokenization.normalization import decompose
 from albert.tokenization.recorded_settings import huggingface_tokenizer_config
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer_json import normalizer_steps, quote_steps
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, SETTINGS_FILE, WORD_START, Vocabulary, vocabulary_copies
 from albert.tokenization.wordpiece import CONTINUES_WORD, WordPieceVocabulary
 from albert.weights import names as weight_names
@@ -46,14 +45,8 @@ ARCHITECTURES = tuple(_NEEDS_POOLER)
 _TOKENIZER_FILE = "tokenizer.json"
 # Field numbers of SentencePiece's ModelProto, of its TrainerSpec and of its NormalizerSpec.
 _TRAINER_SPEC, _NORMALIZER_SPEC = 2, 3
-_MODEL_TYPE, _CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES = 3, 2, 3, 4
+_MODEL_TYPE, _ADD_DUMMY_PREFIX = 3, 3
 _BPE = b"\2"
-# A regular expression for the whitespace at which str.split cuts.
-_SPACES = "[" + "".join(filter(str.isspace, map(chr, range(0x3001)))) + "]+"
-# Combining characters of Unicode 13.0 are below this code point.
-_END_OF_COMBINING = 0x1F000
-# str.lower turns Σ at the end of a word into ς. The marks in the brackets may stand between two letters of one word.
-_FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}\p{Lt}])Σ(?!['’.:·]*[\p{Lu}\p{Ll}\p{Lt}])"
 
 
 def write_huggingface(model: ConvertedModel, directory: str, architecture: str = "") -> list[str]:
@@ -214,17 +207,8 @@ def _template(vocabulary: Vocabulary) -> dict[str, Any]:
   return {"type": "TemplateProcessing", "single": single, "pair": single + second, "special_tokens": special_tokens}
 
 
-def _replace(pattern: str, content: str) -> dict[str, Any]:
-  """Returns the normalizer that replaces what a regular expression matches."""
-  return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
 def _sequence(members: str, stages: list[dict[str, Any]]) -> dict[str, Any]:
   return {"type": "Sequence", members: stages}
-
-
-def _quotes(converts_quotes: bool) -> list[dict[str, Any]]:
-  return [_replace("``|''", '"')] if converts_quotes else []
 
 
 def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: bool) -> dict[str, Any]:
@@ -257,31 +241,12 @@ def _sentence_piece_stages(vocabulary: SentencePieceVocabulary, *, fills_masks: 
     scores = map(vocabulary.processor.get_score, range(len(pieces)))
     stage = {"type": "Unigram", "unk_id": vocabulary.special_ids.unk, "vocab": list(zip(pieces, scores, strict=True))}
   return {
-    "normalizer": _sequence("normalizers", _normalizers(vocabulary, normalizer)),
+    "normalizer": _sequence("normalizers", normalizer_steps(vocabulary.config.switches(), normalizer)),
     "pre_tokenizer": _sequence("pretokenizers", pre_tokenizers),
     "post_processor": _template(vocabulary),
     "decoder": words,
     "model": stage | {"byte_fallback": byte_fallback},
   }
-
-
-def _normalizers(vocabulary: SentencePieceVocabulary, spec: Mapping[int, bytes]) -> list[dict[str, Any]]:
-  """Returns the normalizers: those of `normalize_text`, then those of the model's NormalizerSpec."""
-  config = vocabulary.config
-  # Text after [MASK] is normalized on its own. A space at its start is kept: it becomes ▁, and no other ▁ is added.
-  strip = {"type": "Strip", "strip_left": False, "strip_right": True}
-  stages = [_replace(_SPACES, " "), strip, *_quotes(config.convert_quotes)]
-  if not config.keep_accents:
-    combining = "".join(chr(c) for c in range(0x80, _END_OF_COMBINING) if not decompose(c))
-    stages += [{"type": "NFKD"}, _replace(f"[{combining}]+", "")]
-  if config.do_lower_case:
-    stages += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
-  if spec.get(_CHARSMAP):
-    charsmap = base64.b64encode(spec[_CHARSMAP]).decode("ascii")
-    stages.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
-  if spec.get(_REMOVE_EXTRA_WHITESPACES) != b"\0":
-    stages += [_replace(" {2,}", " "), strip]
-  return stages
 
 
 def _cut_out_symbols(symbols: list[str]) -> list[dict[str, Any]]:
@@ -325,7 +290,7 @@ def _wordpiece_stages(vocabulary: WordPieceVocabulary) -> dict[str, Any]:
     "lowercase": rules.do_lower_case,
   }
   return {
-    "normalizer": _sequence("normalizers", [*_quotes(vocabulary.config.convert_quotes), normalizer]),
+    "normalizer": _sequence("normalizers", [*quote_steps(vocabulary.config.convert_quotes), normalizer]),
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": _template(vocabulary),
     "decoder": {"type": "WordPiece", "prefix": CONTINUES_WORD, "cleanup": False},

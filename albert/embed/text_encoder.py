@@ -15,10 +15,12 @@ from albert.io.files import AnyPath
 from albert.io.progress import log
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
+from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import (
   MAX_UNKNOWN_SHARE,
   Tokenizer,
   check_texts,
+  load_tokenizer,
   unknown_share,
   unknown_warnings,
 )
@@ -182,7 +184,7 @@ def _load(
   """Loads the encoder, the tokenizer and what makes the vectors if a path is given. See `encode` for the arguments."""
   vectors = None
   if isinstance(encoder, str | os.PathLike):
-    tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
+    tokenizer = tokenizer or load_tokenizer(find_tokenizer_config(encoder))
     file = open_pretrained(encoder).file
     vectors = read_sentence_vectors(file.directory, file.flag)
     if pooling == POOLED and not file.has_pooler:

@@ -213,9 +213,8 @@ class ExampleSets:
       log(cut_warning(source, cut_tokens, *self._limit_and_remedy(examples)))
     share = unknown_share(data.tokenizer, examples.input_ids)
     texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS])
-    for line in sorted({*unknown_warnings(source, share, data.tokenizer, texts)} - data.described):
+    for line in unknown_warnings(source, share, data.tokenizer, texts):
       log(line)
-      data.described.add(line)
 
   def _limit_and_remedy(self, examples: TokenizedExamples) -> tuple[str, str]:
     """Returns the limit that some texts exceed, and how to read more of their tokens."""

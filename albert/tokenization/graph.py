@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.tokenization.normalization import has_newer_characters
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, kind_of
 
 NUM_CODE_POINTS = 0x110000
@@ -66,7 +66,7 @@ class GraphTokenizer(tf.Module, abc.ABC):
   def __init__(self, config: TokenizerConfig):
     super().__init__()
     self.config = config
-    self.reference = Tokenizer.from_config(config)
+    self.reference = load_tokenizer(config)
 
   @property
   def special_ids(self) -> SpecialIds:

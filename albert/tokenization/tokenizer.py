@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import multiprocessing
 import os
 import pkgutil
 from collections import Counter
@@ -23,6 +24,7 @@ from albert.io.text import format_value
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config
 from albert.tokenization.vocabulary import (
+  SETTINGS_FILE,
   TokenizerConfig,
   TokensWithOffsets,
   Vocabulary,
@@ -321,7 +323,7 @@ def unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def unknown_warnings(
   source: str, share: float, tokenizer: Tokenizer | None = None, texts: Iterable[str] = (), remedy: str = _REMEDY
 ) -> list[str]:
-  """Returns a warning if more than 1% of the tokens of a text are <unk>, and those of `settings_warnings`.
+  """Returns a warning if more than 1% of the tokens of a text are <unk>.
 
   Args:
     source: the text, for the warning.
@@ -329,39 +331,52 @@ def unknown_warnings(
     tokenizer, texts: if given, the warning names the most frequent characters of these texts that are unknown.
     remedy: the end of the warning.
   """
-  warnings = [] if tokenizer is None else settings_warnings(tokenizer)
-  if share > MAX_UNKNOWN_SHARE:
-    characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
-    examples = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in characters)
-    warnings.append(
-      f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
-      f"{', such as ' if characters else ''}{examples}: {remedy}"
-    )
-  return warnings
-
-
-def settings_warnings(tokenizer: Tokenizer) -> list[str]:
-  """Returns a warning if normalized text lacks characters of more than 5% of the pieces, such as capital letters."""
-  pieces, config = list(itertools.compress(tokenizer.pieces, ~tokenizer.is_special)), tokenizer.config
-  characters = {c for c in {*"".join(pieces)} if tokenizer.normalize(c).strip() != c}
-  lost = [piece for piece in pieces if not characters.isdisjoint(piece)]
-  if len(lost) <= 0.05 * len(pieces):  # the English ALBERT's vocabulary has none
+  if share <= MAX_UNKNOWN_SHARE:
     return []
+  characters = [] if tokenizer is None else unknown_characters(tokenizer, texts)
+  examples = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in characters)
   return [
-    f"warning: {config.model_file}: with do_lower_case={config.do_lower_case} and keep_accents={config.keep_accents}, "
-    f"{len(lost)} of its {len(pieces)} pieces never occur, such as {lost[0]!r}: correct both in tokenizer_config.json"
+    f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
+    f"{', such as ' if characters else ''}{examples}: {remedy}"
   ]
 
 
+def _check_settings(tokenizer: Tokenizer) -> None:
+  """Logs a warning if more than 5% of the pieces have capital letters, or accents, which normalized text lacks."""
+  file, wrong = tokenizer.model_file, {}
+  pieces = list(itertools.compress(tokenizer.pieces, ~tokenizer.is_special))
+  changed = {c for c in {*"".join(pieces)} if tokenizer.normalize(c).strip() != c}
+  capitals = {c for c in changed if c.lower() != c}
+  accents = '"strip_accents": false' if kind_of(file) == "wordpiece" else '"keep_accents": true'
+  for characters, setting in ((capitals, '"do_lower_case": false'), (changed - capitals, accents)):
+    lost = [piece for piece in pieces if not characters.isdisjoint(piece)]
+    if len(lost) > 0.05 * len(pieces):  # the English ALBERT's vocabulary has none
+      wrong[setting] = f"{len(lost)} of the {len(pieces)} pieces ({lost[0]!r})"
+  if wrong and not file.endswith(".json"):  # a tokenizer.json says itself how text is normalized
+    from albert.io.progress import log  # needs tqdm, which programs that serve exports may not have
+
+    log(
+      f"warning: {file}: text loses its capital letters or accents, so {' and '.join(wrong.values())} never occur: if "
+      f"the model was trained on text that has them, put {{{', '.join(wrong)}}} into "
+      f"{files.join(os.path.dirname(file), SETTINGS_FILE)}"
+    )
+
+
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-  """Returns the tokenizer of a config. The most recently used tokenizers of a process are cached."""
+  """Returns the tokenizer of a config, for commands; logs a warning if its pieces do not fit the settings.
+
+  The most recently used tokenizers of a process are cached.
+  """
   return _load_tokenizer(config, tuple(map(files.stat, vocabulary_paths(config.model_file))))
 
 
 @functools.lru_cache(maxsize=4)
 def _load_tokenizer(config: TokenizerConfig, metadata: tuple[files.Stat, ...]) -> Tokenizer:
   del metadata  # a part of the cache key: files that have changed are read again
-  return Tokenizer.from_config(config)
+  tokenizer = Tokenizer.from_config(config)
+  if multiprocessing.parent_process() is None:
+    _check_settings(tokenizer)
+  return tokenizer
 
 
 def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int = 512) -> dict[str, np.ndarray]:

@@ -2,7 +2,8 @@
 
 The unigram kind becomes a SentencePiece model. Its normalizer has any of these steps, in this order: Replace, which
 makes `` and '' to "; NFKD and StripAccents; Lowercase; Precompiled, the rules of a SentencePiece model.
-`normalize_text` has settings for Replace, NFKD and Lowercase; StripAccents becomes rules of the model. Added tokens
+`normalize_text` has settings for Replace, NFKD and Lowercase; StripAccents becomes rules of the model. The steps that
+`albert.convert` writes, which do all that `normalize_text` does, are the other normalizer that is read. Added tokens
 that are not special become user-defined symbols, around which `SentencePieceVocabulary` puts spaces.
 
 The WordPiece kind becomes the content of a vocab.txt, and rules (`wordpiece.WordRules`).
@@ -23,10 +24,20 @@ from albert.errors import UserError
 from albert.io.json_text import decode_object
 from albert.io.protobuf import encode_bytes_field, encode_varint
 from albert.io.text import format_value
-from albert.tokenization.normalization import has_newer_characters, normalize_text
+from albert.tokenization.normalization import decompose, has_newer_characters, normalize_text
 from albert.tokenization.vocabulary import WORD_START
 
 _REMEDY = "put the spiece.model or vocab.txt of this vocabulary beside it, which is used instead"
+# Field numbers of a NormalizerSpec.
+_CHARSMAP, _REMOVE_EXTRA_WHITESPACES = 2, 4
+# A regular expression for the whitespace at which str.split cuts.
+_SPACES = "[" + "".join(filter(str.isspace, map(chr, range(0x3001)))) + "]+"
+# Combining characters of Unicode 13.0 are below this code point.
+_END_OF_COMBINING = 0x1F000
+# str.lower turns Σ at the end of a word into ς. The marks in the brackets may stand between two letters of one word.
+_FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}\p{Lt}])Σ(?!['’.:·]*[\p{Lu}\p{Ll}\p{Lt}])"
+# What `albert.convert` writes for the pre-tokenizer of a model that fills masks.
+_WORDS_BESIDE_MASKS = {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "first", "split": True}
 _STEPS = ("Replace ``", "Replace ''", "NFKD", "StripAccents", "Lowercase", "Precompiled")
 _NORMAL, _UNKNOWN, _UNUSED = 1, 2, 5  # types of pieces in a SentencePiece model
 _WHOLE_SCORE = 10.0  # the logarithms of probabilities, the scores of other pieces, are not above 0
@@ -108,14 +119,23 @@ def _convert_wordpiece(values: Mapping[str, Any], check: _Check) -> TokenizerFil
 def _convert_unigram(values: Mapping[str, Any], check: _Check) -> TokenizerFile:
   steps = _members(values.get("normalizer"), "normalizers")
   names, remaining = list(map(_step_name, steps)), iter(_STEPS)
-  for name in names:
-    check(name in remaining, "a step of normalizer", name)
-  check("NFKD" not in names or "StripAccents" in names, "normalizer", "NFKD without StripAccents")
-  check(("Replace ``" in names) == ("Replace ''" in names), "normalizer", "Replace of one kind of quotes")
+  settings = {
+    "do_lower_case": "Lowercase" in names,
+    "keep_accents": "NFKD" not in names,
+    "convert_quotes": any(step.get("content") == '"' for step in steps),
+  }
+  charsmap = b"".join(base64.b64decode(step.get("precompiled_charsmap", "")) for step in steps)
+  is_own = steps == normalizer_steps(settings, {_CHARSMAP: charsmap})
+  if not is_own:
+    for name in names:
+      check(name in remaining, "a step of normalizer", name)
+    check("NFKD" not in names or "StripAccents" in names, "normalizer", "NFKD without StripAccents")
+    check(("Replace ``" in names) == ("Replace ''" in names), "normalizer", "Replace of one kind of quotes")
   split, *others = _members(values.get("pre_tokenizer"), "pretokenizers") or [{}]
-  check(split.get("type") == "WhitespaceSplit", "the first step of pre_tokenizer", split.get("type"))
-  for step in others or [{}]:
-    check(_is_metaspace(step), "the second step of pre_tokenizer", step)
+  if not (is_own and [split, *others] == [_WORDS_BESIDE_MASKS]):  # which differ only in text after [MASK]
+    check(split.get("type") == "WhitespaceSplit", "the first step of pre_tokenizer", split.get("type"))
+    for step in others or [{}]:
+      check(_is_metaspace(step), "the second step of pre_tokenizer", step)
   model = values["model"]
   check(not model.get("byte_fallback"), "model.byte_fallback", True)
   vocab, unk_id = model.get("vocab"), model.get("unk_id")
@@ -132,15 +152,9 @@ def _convert_unigram(values: Mapping[str, Any], check: _Check) -> TokenizerFile:
       whole_tokens[content] = i
   repeated = [piece for piece, count in collections.Counter(pieces).items() if count > 1 or not piece]
   check(not repeated, "a piece that is empty or occurs twice", repeated[:1])
-  charsmap = base64.b64decode(steps[-1]["precompiled_charsmap"]) if "Precompiled" in names else b""
   rules = encode_bytes_field(2, charsmap) if charsmap else b""
   if "StripAccents" in names:
     rules = _without_marks(rules)
-  settings = {
-    "do_lower_case": "Lowercase" in names,
-    "keep_accents": "NFKD" not in names,
-    "convert_quotes": "Replace ``" in names,
-  }
   normalized = {content: normalize_text(content, **settings) for content in whole_tokens}
   check(len(set(normalized.values())) == len(normalized), "added tokens that become the same", [*normalized])
   whole_tokens = {normalized[content]: i for content, i in whole_tokens.items()}
@@ -165,10 +179,45 @@ def _is_metaspace(step: Mapping[str, Any]) -> bool:
   return is_known and scheme == "always" and step.get("split", True)
 
 
+def quote_steps(converts_quotes: bool) -> list[dict[str, Any]]:
+  """Returns the step that `albert.convert` writes for convert_quotes."""
+  return [_replace("``|''", '"')] if converts_quotes else []
+
+
+def normalizer_steps(settings: Mapping[str, bool], spec: Mapping[int, bytes]) -> list[dict[str, Any]]:
+  """Returns the steps that `albert.convert` writes: those of `normalize_text`, then those of a SentencePiece model.
+
+  Args:
+    settings: the arguments of `normalize_text`.
+    spec: the fields of the model's NormalizerSpec, by number.
+  """
+  # Text after [MASK] is normalized on its own. A space at its start is kept: it becomes ▁, and no other ▁ is added.
+  strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+  steps = [_replace(_SPACES, " "), strip, *quote_steps(settings["convert_quotes"])]
+  if not settings["keep_accents"]:
+    combining = "".join(chr(c) for c in range(0x80, _END_OF_COMBINING) if not decompose(c))
+    steps += [{"type": "NFKD"}, _replace(f"[{combining}]+", "")]
+  if settings["do_lower_case"]:
+    steps += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
+  if spec.get(_CHARSMAP):
+    # The model's rules join the letters of Korean syllables, and vowel signs of Tamil. Precompiled does not.
+    steps += [] if settings["keep_accents"] else [{"type": "NFC"}]
+    charsmap = base64.b64encode(spec[_CHARSMAP]).decode("ascii")
+    steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+  if spec.get(_REMOVE_EXTRA_WHITESPACES) != b"\0":
+    steps += [_replace(" {2,}", " "), strip]
+  return steps
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+  """Returns the step that replaces what a regular expression matches."""
+  return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
 def _encode_model(
   pieces: Sequence[str], scores: Mapping[str, float], unk_id: int, rules: bytes, whole_tokens: Mapping[str, int]
 ) -> bytes:
-  """Encodes a SentencePiece ModelProto. No word has ▁ inside, so pieces that have it are unused.
+  """Encodes a SentencePiece ModelProto. No word has ▁ or a space inside, so pieces that have it are unused.
 
   A token that always stays whole is a word. It is the best piece of this word, and another such piece is unused.
   """
@@ -183,7 +232,7 @@ def _encode_model(
     piece, score = words.get(i, original), _WHOLE_SCORE if i in words else scores[original]
     if i not in words and piece in whole_words:
       piece += WORD_START
-    piece_type = _UNKNOWN if i == unk_id else _UNUSED if WORD_START in piece[1:] else _NORMAL
+    piece_type = _UNKNOWN if i == unk_id else _UNUSED if {WORD_START, " "} & {*piece[1:]} else _NORMAL
     fields.append(encode_piece(piece.encode("utf-8"), score, piece_type))
   fields.append(encode_bytes_field(2, number(3, 1) + number(4, len(pieces)) + number(40, unk_id)))  # 3: a unigram model
   return b"".join([*fields, encode_bytes_field(3, rules)])

@@ -15,6 +15,7 @@ import pytest
 from albert.convert.huggingface import write_tokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model
+from tests.tokenization.reference import TEXTS
 
 
 def write(tokenizer: Tokenizer, directory: Path, *, fills_masks: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -36,10 +37,10 @@ def test_normalizers_are_in_the_order_of_normalize_text(spm_model: str, tmp_path
     values, _ = write(tokenizer, tmp_path)
     return [step["type"] for step in values["normalizer"]["normalizers"]]
 
-  lowered = ["Replace", "Strip", "NFKD", "Replace", "Replace", "Lowercase", "Precompiled", "Replace", "Strip"]
+  lowered = ["Replace", "Strip", "NFKD", "Replace", "Replace", "Lowercase", "NFC", "Precompiled", "Replace", "Strip"]
   assert steps(Tokenizer(spm_model)) == lowered
   assert steps(Tokenizer(spm_model, do_lower_case=False)) == lowered[:4] + lowered[6:]
-  assert steps(Tokenizer(spm_model, keep_accents=True)) == lowered[:2] + lowered[4:]
+  assert steps(Tokenizer(spm_model, keep_accents=True)) == lowered[:2] + lowered[4:6] + lowered[7:]
   assert steps(Tokenizer(spm_model, convert_quotes=True)) == [*lowered[:2], "Replace", *lowered[2:]]
 
 
@@ -60,10 +61,13 @@ def test_pieces_keep_their_ids_and_those_of_the_comma_rule_occur_in_no_text(spm_
 
 
 def test_words_begin_at_spaces_and_text_after_a_mask_can_continue_a_word(spm_model: str, tmp_path: Path) -> None:
-  values, _ = write(Tokenizer(spm_model), tmp_path)
+  ours, texts = Tokenizer(spm_model), [text for text in TEXTS if "," not in text]  # without the comma rule
+  values, _ = write(ours, tmp_path)
+  assert Tokenizer.from_pretrained(tmp_path).encode_batch(texts) == ours.encode_batch(texts)
   splitter, metaspace = values["pre_tokenizer"]["pretokenizers"]
   assert (splitter["type"], metaspace["prepend_scheme"]) == ("WhitespaceSplit", "always")
-  values, _ = write(Tokenizer(spm_model), tmp_path, fills_masks=True)
+  values, _ = write(ours, tmp_path, fills_masks=True)
+  assert Tokenizer.from_pretrained(tmp_path).encode_batch(texts) == ours.encode_batch(texts)
   (metaspace,) = values["pre_tokenizer"]["pretokenizers"]
   assert metaspace["prepend_scheme"] == "first"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 import albert
 from albert.convert.convert_checkpoint import convert
 from tests.conftest import train_small_model
-from tests.parity.test_published_forms import albert_tokenizer, sentences
+from tests.parity.test_published_forms import SPECIAL, albert_tokenizer, different, has_known_difference, sentences
+from tests.tokenization.script_texts import texts_of_all_scripts
 
 torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 library = pytest.importorskip("sentence_transformers")
@@ -65,6 +68,21 @@ def test_vectors_of_a_directory_of_transformers(source: Path, tmp_path: Path) ->
   convert(str(source), str(tmp_path / "ours"), "sentence_transformers")
   assert_same_vectors(tmp_path / "ours")
   np.testing.assert_allclose(albert.encode(TEXTS, tmp_path / "ours"), albert.encode(TEXTS, source), atol=1e-5)
+
+
+@pytest.mark.parametrize("do_lower_case", [False, True])
+def test_what_the_library_saves_of_our_directory(source: Path, tmp_path: Path, do_lower_case: bool) -> None:
+  shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("tokenizer*"))
+  shutil.copy(source.parent / "x.model", tmp_path / "source" / "spiece.model")
+  (tmp_path / "source" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": do_lower_case}))
+  convert(str(tmp_path / "source"), str(tmp_path / "ours"), "sentence_transformers")
+  library.SentenceTransformer(str(tmp_path / "ours"), device="cpu").save_pretrained(str(tmp_path / "theirs"))
+  assert_same_vectors(tmp_path / "theirs")
+  texts = [text for text in texts_of_all_scripts(12_000, seed=77) if not SPECIAL.search(text)]
+  library_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+  for directory in ("ours", "theirs"):
+    others = different(albert.Tokenizer.from_pretrained(tmp_path / directory), library_tokenizer, texts)
+    assert [text for text in others if not has_known_difference(text) and len(text) < 1000] == []
 
 
 def test_added_words_have_the_same_ids(source: Path, tmp_path: Path) -> None:

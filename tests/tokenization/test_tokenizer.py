@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 
 from albert.errors import UserError
 from albert.tokenization.normalization import decompose
-from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer, masked_batch, settings_warnings
+from albert.tokenization.recorded_settings import tokenizer_config
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer, masked_batch
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, TokenizerConfig, starts_word
 from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
+from tests.tokenization.wordpiece_reference import write_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -229,16 +231,18 @@ def test_a_batch_of_texts_with_masks_holds_the_ids_of_each_text(tokenizer: Token
   assert masked_batch(tokenizer, [])["input_ids"].shape == (0, 0)
 
 
-def test_settings_that_lose_pieces_are_named(tmp_path: Path) -> None:
-  vocabulary = tmp_path / "vocab.txt"
-  vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "##A", "caf\u00e9"]))
-  lost = "with do_lower_case=True and keep_accents=False, 3 of its 4 pieces never occur, such as 'The': correct both in"
-  assert lost in settings_warnings(Tokenizer(vocabulary))[0]
-  assert not settings_warnings(Tokenizer(vocabulary, do_lower_case=False, keep_accents=True))
-
-
 def test_a_string_is_one_text(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
   for batches in ((masked_batch(tokenizer, text) for text in ("a [MASK]", ["a [MASK]"])), map(tokenizer, ("a", ["a"]))):
     of_string, of_list = (batch["input_ids"].tolist() for batch in batches)
     assert of_string == of_list
+
+
+def test_pieces_that_do_not_fit_the_settings_give_one_warning(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  path = write_vocabulary(tmp_path / "vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris", "été", "a"])
+  for _ in range(2):
+    load_tokenizer(tokenizer_config(path))
+  remedy = f'put {{"do_lower_case": false, "strip_accents": false}} into {tmp_path}/tokenizer_config.json'
+  assert capsys.readouterr().err.count(remedy) == 1
