@@ -172,7 +172,8 @@ def test_tflite_pools_windows_as_tensorflow_does() -> None:
   content = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module()).convert()
   logits, is_window = np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[True, False], [True, True]])
   run = tf.lite.Interpreter(model_content=content).get_signature_runner()
-  np.testing.assert_allclose(*run(logits=logits, is_window=is_window).values(), function(logits, is_window), rtol=1e-6)
+  (pooled,) = run(logits=logits, is_window=is_window).values()
+  np.testing.assert_allclose(pooled, function(logits, is_window), rtol=1e-6)
 
 
 def test_gradients_of_padding_windows_are_zero() -> None:
