@@ -36,9 +36,12 @@ def ask(directory: str) -> None:
   Args:
     directory: the model version.
   """
+  try:
+    with open(os.path.join(directory, "examples", "serving_default.json"), encoding="utf-8") as file:
+      instances = json.load(file)["instances"]
+  except OSError as error:
+    sys.exit(f"error: {error}: give a version that albert.export wrote, such as models/NAME/1")
   model = tf.saved_model.load(directory)
-  with open(os.path.join(directory, "examples", "serving_default.json"), encoding="utf-8") as file:
-    instances = json.load(file)["instances"]
   for instance in instances:
     batch_of_one = {name: tf.constant([value]) for name, value in instance.items()}
     outputs = model.signatures["serving_default"](**batch_of_one)

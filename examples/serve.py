@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 from pathlib import Path
 
 try:
@@ -27,6 +28,11 @@ versions = [path for path in (flags.model.resolve(), *flags.model.resolve().glob
 version = max(versions, key=lambda folder: int(folder.name), default=None) or parser.error(
   f"no model in {flags.model}: give a directory that albert.export wrote, such as models/NAME"
 )
+try:
+  family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+  socket.create_server((flags.host, flags.port), family=family).close()
+except (OSError, OverflowError) as error:
+  parser.error(f"--host={flags.host} --port={flags.port}: {error}: give another --port, or an address of this machine")
 stderr = os.dup(2)
 if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3":  # TensorFlow prints lines before it reads this
   os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -117,7 +123,8 @@ for prefix in (path, f"{path}/versions/{version.name}"):
 app.get("/healthz")(lambda: {"status": "ok"})
 app.get("/readyz")(lambda: Response(status_code=503 if sum(map(len, waiting.values())) >= flags.max_queue else 200))
 app.get("/metrics")(lambda: Response(generate_latest(), media_type=CONTENT_TYPE_LATEST))
+use = f"use GET {path} or POST {path}:predict"
 for code in (404, 405):
-  app.exception_handler(code)(lambda _, error: respond({"error": f"{error.detail}: use {path}"}, error.status_code))
+  app.exception_handler(code)(lambda _, error: respond({"error": f"{error.detail}: {use}"}, error.status_code))
 app.exception_handler(ClientDisconnect)(lambda *_: respond({"error": "the body of the request is not complete"}, 400))
 run(app, host=flags.host, port=flags.port, access_log=False, limit_concurrency=1024, timeout_graceful_shutdown=60)

@@ -229,6 +229,8 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
   if model_class.head and model_class.head not in checkpoint.heads:
     held_heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
     return f"the checkpoint has no {model_class.head} head ({held_heads}): fine-tune it first"
+  if model_class.head == "classifier" and checkpoint.task not in (None, FORMS[name].task):  # heads with the same name
+    return f"its head is that of the task {checkpoint.task}: leave --task out"
   if model_class.uses_pooler and not checkpoint.file.has_pooler:
     return f"the checkpoint has {NO_POOLER}"
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}

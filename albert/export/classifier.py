@@ -234,7 +234,6 @@ class ServedMultipleChoice(ServedModel):
   """Serves a multiple-choice model: the most probable option and the probabilities of all options."""
 
   head = "classifier"
-  only_task = "race"  # a classifier of another task may also have a head with one output
   summary = "answers multiple-choice questions about an article"
   answers: ClassVar[Mapping[str, str]] = {
     "option": "index of the most probable option, from 0, int32 [B]",

@@ -46,7 +46,8 @@ class ServingForm:
   settings: tuple[str, ...] = ()
 
 
-_CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "multi_label", "thresholds", "formulation")
+_LABELS = ("labels", "regression", "multi_label", "thresholds")
+_CLASSIFIER_SETTINGS = ("task_name", "text_columns", *_LABELS, "formulation", "long_texts", "max_windows")
 _SQUAD_BEAM = ("start_n_top", "end_n_top", "null_score_diff_threshold")
 _SQUAD_SETTINGS = ("max_query_length", "doc_stride", "max_answer_length", *_SQUAD_BEAM)
 

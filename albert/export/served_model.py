@@ -55,8 +55,6 @@ class ServedModel(tf.Module, abc.ABC):
   # Name of the head that the checkpoint must hold, a key of albert.weights.names.heads; "" for the encoder alone, whose
   # answers no task has a metric for.
   head: ClassVar[str] = ""
-  # The task of the runs whose checkpoints fit, if others have a head with the same name; "" if every task fits.
-  only_task: ClassVar[str] = ""
   # Whether the checkpoint must hold the pooler.
   uses_pooler: ClassVar[bool] = True
   # What the model does, in words that follow "An ALBERT model that " in the model card.
@@ -104,8 +102,6 @@ class ServedModel(tf.Module, abc.ABC):
       checkpoint: the checkpoint to serve.
       config: config of the form's task.
     """
-    if cls.only_task and checkpoint.task not in (None, cls.only_task):
-      return f"its run belongs to the task {checkpoint.task}, not {cls.only_task}"
     return None
 
   @abc.abstractmethod

@@ -107,7 +107,6 @@ class ServedTagger(ServedModel):
   """Serves a tagger: the spans of a text, with their types."""
 
   head = "classifier"
-  only_task = "tagging"  # a classifier of texts has a head with the same name
   uses_pooler = False
   summary = "finds spans of words in a text, such as names"
   counted_by = "num_spans"

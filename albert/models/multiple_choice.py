@@ -89,7 +89,7 @@ def pool_windows(logits: tf.Tensor, is_window: tf.Tensor, pooling: str) -> tf.Te
     pooling: "mean" or "max".
   Returns: float32 [B, C].
   """
-  is_window = is_window[:, :, tf.newaxis]
+  is_window = tf.expand_dims(is_window, 2)  # TFLite cannot slice bool with a new axis
   if pooling == "max":
     return tf.reduce_max(tf.where(is_window, logits, _PADDING_LOGIT), axis=1)
   counts = tf.reduce_sum(tf.cast(is_window, logits.dtype), axis=1)

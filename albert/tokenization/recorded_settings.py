@@ -104,7 +104,9 @@ def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> Tokenize
     vocabulary = find_vocabulary(directory)
     if vocabulary:
       return tokenizer_config(vocabulary, directory, **given)
-  remedy = files.hub_remedy(path) or f"{NO_VOCABULARY}, or give the path of the vocabulary itself"
+  remedy = f"{NO_VOCABULARY}, or give the path of the vocabulary itself"
+  if not (files.exists(path) or files.exists(f"{path}.index")):
+    remedy = files.hub_remedy(path) or "no such file or directory; nothing is downloaded: give the path of weights"
   raise UserError(f"{path}: {remedy}")
 
 

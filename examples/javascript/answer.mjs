@@ -5,7 +5,7 @@
 // Each line is a text, or two texts separated by a tab if the model takes pairs. For each line it prints a line of JSON.
 // It answers for the forms classifier, regression, sentence_order and embeddings, with a SentencePiece vocabulary.
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import ort from "onnxruntime-node";
 import { CLS, SEP, Tokenizer } from "./tokenizer.mjs";
@@ -49,6 +49,11 @@ function rowsOf(tensor) {
 }
 
 async function main(directory) {
+  for (const file of ["assets.extra/servable.json", "model.onnx"]) {
+    if (!existsSync(join(directory, file))) {
+      throw new Error(`${directory} has no ${file}: give a version exported with --formats=onnx, such as models/NAME/1`);
+    }
+  }
   const description = JSON.parse(readFileSync(join(directory, "assets.extra/servable.json"), "utf8"));
   if (!FORMS.includes(description.task)) {
     throw new Error(`${directory}: this example does not answer for the form ${description.task}`);

@@ -166,6 +166,16 @@ def test_short_texts_have_the_logits_of_a_truncating_task(make_windowed_task: An
   assert task.sets.settings != truncating_task.sets.settings
 
 
+def test_tflite_pools_windows_as_tensorflow_does() -> None:
+  signature = [tf.TensorSpec([None, None, 3]), tf.TensorSpec([None, None], tf.bool)]
+  function = tf.function(lambda logits, is_window: pool_windows(logits, is_window, "mean"), input_signature=signature)
+  content = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module()).convert()
+  logits, is_window = np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[True, False], [True, True]])
+  run = tf.lite.Interpreter(model_content=content).get_signature_runner()
+  (pooled,) = run(logits=logits, is_window=is_window).values()
+  np.testing.assert_allclose(pooled, function(logits, is_window), rtol=1e-6)
+
+
 def test_gradients_of_padding_windows_are_zero() -> None:
   logits = tf.Variable(np.random.default_rng(0).normal(size=[2, 3, 4]).astype(np.float32))
   is_window = np.array([[True, False, False], [True, True, True]])
