@@ -208,12 +208,12 @@ def tflite_runner(model: bytes) -> Runner:
   else:
     Interpreter = tf.lite.Interpreter  # this name cannot be imported from tensorflow.lite
   interpreter = Interpreter(model_content=model, num_threads=os.cpu_count())
-  stderr = os.dup(2)
-  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-  try:
-    interpreter.allocate_tensors()  # prints a line about XNNPACK, its kernels
-  finally:
-    os.dup2(stderr, 2)
+  with open(os.devnull, "wb") as null, open(os.dup(2), "wb") as stderr:
+    os.dup2(null.fileno(), 2)
+    try:
+      interpreter.allocate_tensors()  # prints a line about XNNPACK, its kernels
+    finally:
+      os.dup2(stderr.fileno(), 2)
   signature = next(iter(interpreter.get_signature_list()))
 
   def run(inputs: NamedArrays) -> dict[str, np.ndarray]:
