@@ -284,8 +284,8 @@ def write_submission(plan: LeaderboardPlan) -> list[str]:
   with zipfile.ZipFile(archive_file, "w") as archive:
     for name, task in plan.tasks.items():
       for file_name in sorted(task.benchmark.submission):
-        with files.open_file(files.join(task.final, file_name)) as file:
-          contents[files.join(directory, "GLUE" if name in GLUE_TASKS else name, file_name)] = file.read()
+        copied = files.join(directory, "GLUE" if name in GLUE_TASKS else name, file_name)
+        contents[copied] = files.read(files.join(task.final, file_name))
     glue_paths = [path for path in contents if path.startswith(files.join(directory, "GLUE/"))]
     for path in sorted(glue_paths):
       archive.writestr(zipfile.ZipInfo(os.path.basename(path), _DATE), contents[path], zipfile.ZIP_DEFLATED)

@@ -210,8 +210,7 @@ def make_examples(
   path = files.join(cache_dir, f"{name}-{digest[:16]}.npz") if cache_dir else ""
   if path and files.exists(path):
     try:
-      with files.open_file(path) as file:
-        data = file.read()
+      data = files.read(path)
       if hashlib.sha256(memoryview(data)[:-_HASH_BYTES]).digest() != data[-_HASH_BYTES:]:
         raise ValueError("its end is missing, or its content was changed")
       with np.load(io.BytesIO(data)) as arrays:

@@ -117,8 +117,7 @@ def find_damage(path: str, step: int | None = None) -> str | None:
       names = files.listdir(path)
     if MANIFEST_FILE not in names or not files.is_regular(files.join(path, MANIFEST_FILE)):
       return f"no file {MANIFEST_FILE}, so it was never finished"
-    with files.open_file(files.join(path, MANIFEST_FILE)) as file:
-      content = file.read()
+    content = files.read(files.join(path, MANIFEST_FILE))
     try:
       manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
     except UserError as error:

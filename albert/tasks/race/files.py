@@ -191,8 +191,7 @@ def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQ
 def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   """Yields the location (file and line), the id and the content of each passage of a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
-  with files.open_file(path) as file:
-    content = file.read()
+  content = files.read(path)
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   if len(lines) < 2 or not lines[0][1].rstrip().endswith(b"}"):
     lines = [(0, content)]  # a single passage, whose JSON may take several lines

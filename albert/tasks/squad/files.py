@@ -214,8 +214,7 @@ def _read_json(path: str) -> bytes | None:
   """Returns the content of a JSON file; None if it has an object on each line."""
   if path.endswith((".jsonl", ".ndjson")):
     return None
-  with files.open_file(path) as file:
-    data = file.read()
+  data = files.read(path)
   return None if _JSON_LINES.match(data) else data
 
 
