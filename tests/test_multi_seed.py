@@ -97,7 +97,7 @@ BAD_COMMANDS = {
   ),
   "one option in the file to predict": (
     "race --do_predict --predict_file={d}/one.jsonl",
-    r"one\.jsonl, line 1: 1 option\(s\): give two or more",
+    r"one\.jsonl, line 1: 1 option: give two or more",
   ),
   "damaged shard to evaluate": (
     "pretraining --do_eval --eval_input_file={d}/heldout/*",

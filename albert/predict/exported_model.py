@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from albert import startup
@@ -27,7 +26,7 @@ from albert.export.companion_files import (
   text_inputs,
 )
 from albert.export.registry import FORMS, TEXT_SIGNATURE, list_versions
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.local_files import describe_error
 from albert.predict.requests import PredictRequest
 from albert.runs.output_files import RUNS
@@ -149,7 +148,7 @@ class CheckpointModel(ExportedModel):
 
     model = form.model_class(checkpoint, form)
     self.directory = checkpoint.file.path
-    self.description = msgspec.convert(describe_model("", form, model, checkpoint), Description)
+    self.description = json_values.convert(self.directory, describe_model("", form, model, checkpoint), Description)
     self._tf = import_tensorflow()
     self._signature = text_function(model)
 

@@ -309,7 +309,11 @@ JSON_FILES = {
   ),
   "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
   "RACE, JSON lines": JsonFile(
-    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_files, with_answers=True), wrap=json_line_without_blanks
+    "r.jsonl",
+    MULTIPLE_CHOICE_QUESTION,
+    questions_reader(race_files, with_answers=True),
+    wrap=json_line_without_blanks,
+    accepted_contents=("empty", "blank", "list"),  # without questions, which is refused later
   ),
   "tagged words": JsonFile(
     "w.jsonl",
