@@ -22,7 +22,7 @@ from albert.errors import UserError, python_messages
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.io.text import format_value
-from albert.runs import output_files
+from albert.runs import logs, output_files
 from albert.runs.logs import MetricsCallback, format_evaluation, format_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
@@ -324,7 +324,9 @@ class Estimator:
       log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
     elif "masked_lm_loss" in metrics and (loss := metrics["loss"]) > (guess := metrics["guessing_loss"]):
       reason = f"the held-out loss is {loss:.4g}, worse than that of guessing, {guess:.4g}"
-      log(f"warning: {reason}: if the training loss is lower, the text is memorized: give more text, or fewer steps")
+      evaluations = logs.read(files.join(self.results_dir, output_files.EVALUATIONS))
+      if loss > min((line["loss"] for line in evaluations), default=0.0):  # else it still falls
+        log(f"warning: {reason}: if the training loss is lower, the text is memorized: give more text, or fewer steps")
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

@@ -253,7 +253,8 @@ class CheckpointManager:
       RunError: the checkpoint could not be written, or another process has taken the lock. Older checkpoints are
         unchanged.
     """
-    import tensorflow as tf
+    with quick_imports():
+      import tensorflow as tf
 
     from albert.io.workers import is_lost_process
 

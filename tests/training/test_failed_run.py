@@ -211,10 +211,13 @@ def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing
   assert bool(find_failure(str(tmp_path), several_splits, "matched_loss")) == has_failed
 
 
-@pytest.mark.parametrize(("loss", "is_memorized"), [(7.065, True), (6.4, False)])
+@pytest.mark.parametrize(
+  ("loss", "earlier", "is_memorized"), [(7.065, [], True), (6.4, [], False), (7.065, [6.9], True), (7.065, [8], False)]
+)
 def test_pretraining_that_has_memorized_its_text_is_reported(
-  loss: float, is_memorized: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  loss: float, earlier: list[float], is_memorized: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+  (tmp_path / "eval_metrics.jsonl").write_text("".join(f'{{"step": 1, "loss": {value}}}\n' for value in earlier))
   task = types.SimpleNamespace(best_loss="loss")
   run: Any = types.SimpleNamespace(has_logged_failure=False, results_dir=str(tmp_path), task=task)
   Estimator._log_failure(run, {"loss": loss, "guessing_loss": 6.568, "masked_lm_loss": 6.0})
