@@ -33,7 +33,7 @@ _PYTHON_FLAG = "weights"
 # What to do in Python if the weights have no pooler. "needed": raise an error. "new": the pooler is newly initialized,
 # and a line is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
-# Fields of the config that do not follow from the shapes of the weights. A shallower network differs in the first.
+# Fields of the config that do not follow from the shapes of the weights.
 FIELDS_NOT_IN_SHAPES = ("num_hidden_layers", "num_attention_heads", "hidden_act", "layer_norm_eps")
 # The names of the sentence head's weights begin with this.
 _SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
@@ -149,7 +149,8 @@ def warm_start(
   recorded = set(files.read_json(file.config_file)) if file.config_file else set()
   if config_of_file := file.config():
     file.check_groups(config_of_file)
-  compared = [key for key in FIELDS_NOT_IN_SHAPES[1 if from_shallower else 0 :] if key in recorded]
+  recorded -= {"num_hidden_layers"} if from_shallower else set()
+  compared = [key for key in FIELDS_NOT_IN_SHAPES if key in recorded]
   check_config(file, config, compared, "give that file as --albert_config_file")
 
   # Which variables get which weights.
