@@ -5,7 +5,6 @@ So a model that was trained elsewhere can be used as it is: the settings of its 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,10 +41,10 @@ def settings_of_weights(weights: WeightLocation) -> dict[str, Any]:
     return {"task_name": CUSTOM, "regression": True}
   is_multi_label = problem == "multi_label_classification"
   settings = {"task_name": CUSTOM, "labels": format_labels(labels), "multi_label": is_multi_label}
-  if is_multi_label and "," in "".join(labels):
-    # Labels may contain any of these, but not all.
-    candidates = itertools.chain((";", "|"), ("#" * length for length in itertools.count(2)))
-    settings["label_separator"] = next(text for text in candidates if text not in "".join(labels))
+  if is_multi_label and "," in (text := "".join(labels)):
+    # The first of ; | ## ### ... that no label contains. The last one is longer than all labels together.
+    candidates = (";", "|", *("#" * length for length in range(2, len(text) + 2)))
+    settings["label_separator"] = next(candidate for candidate in candidates if candidate not in text)
   return settings
 
 

@@ -352,7 +352,7 @@ def _check_settings(tokenizer: Tokenizer) -> None:
     lost = [piece for piece in pieces if not characters.isdisjoint(piece)]
     if len(lost) > 0.05 * len(pieces):  # the English ALBERT's vocabulary has none
       wrong[setting] = f"{len(lost)} of the {len(pieces)} pieces ({lost[0]!r})"
-  if wrong and not file.endswith(".json"):  # a tokenizer.json says itself how text is normalized
+  if wrong:
     from albert.io.progress import log  # needs tqdm, which programs that serve exports may not have
 
     log(
@@ -374,8 +374,8 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
 def _load_tokenizer(config: TokenizerConfig, metadata: tuple[files.Stat, ...]) -> Tokenizer:
   del metadata  # a part of the cache key: files that have changed are read again
   tokenizer = Tokenizer.from_config(config)
-  if multiprocessing.parent_process() is None:
-    _check_settings(tokenizer)
+  if not config.model_file.endswith(".json") and multiprocessing.parent_process() is None:
+    _check_settings(tokenizer)  # not of a tokenizer.json, which says itself how text is normalized
   return tokenizer
 
 
