@@ -117,7 +117,7 @@ class ExampleDataset(Dataset):
     self._num_sequences = int(examples.sequence_counts.max()) if multiple_choice else None
     self._length = length
     self._numbers_vary = multiple_choice and numbers_vary and length is None
-    # Examples of similar size are batched together: of as many tokens in all sequences, or in the longest one.
+    # Examples of similar size are batched together: the number of tokens in all sequences, or in the longest one.
     numbers_of_tokens = np.diff(examples.token_offsets[examples.sequence_offsets])
     self._sizes = numbers_of_tokens if self._numbers_vary else examples.longest_sequences
     self._max_length = int(examples.longest_sequences.max())

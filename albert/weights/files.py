@@ -392,7 +392,7 @@ def open_location(location: WeightLocation) -> WeightFile:
 
 
 def open_arrays(location: WeightLocation) -> dict[str, Array]:
-  """Opens the arrays in files that `find_weights` has found, by the names that they have there."""
+  """Opens the arrays of weights that `find_weights` has found. Returns them by their names in the file."""
   path = location.path
   if location.prefix:
     return open_bundle(location.prefix, location.flag)
