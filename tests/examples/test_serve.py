@@ -323,7 +323,3 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(tmp_path: 
   assert result.returncode == 1
   assert "fastapi" in result.stderr.splitlines()[-1]
   assert "pip install 'fastapi" in result.stderr.splitlines()[-1]
-
-
-def test_the_server_has_less_than_120_lines() -> None:
-  assert len(SERVER.read_text(encoding="utf-8").splitlines()) < 120
