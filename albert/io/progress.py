@@ -114,8 +114,8 @@ class Progress:
 def elapsed_time(description: str) -> Iterator[None]:
   """Context that shows how long a computation has run that does not tell how far it is.
 
-  On a terminal it is one line that changes and vanishes at the end, otherwise a line every few seconds. The
-  computation must release the GIL.
+  On a terminal it is one line that changes and vanishes at the end, otherwise a line after 4, 8, 16 seconds and so on,
+  at least each minute. The computation must release the GIL.
 
   Args:
     description: what is done; lines begin with it.
@@ -132,7 +132,7 @@ def elapsed_time(description: str) -> Iterator[None]:
           bar.refresh()
       return
     start = time.monotonic()
-    while not ended.wait(_interval(time.monotonic() - start)):
+    while not ended.wait(_interval((time.monotonic() - start) / _INTERVAL_SHARE)):
       log(f"{description}: {tqdm.format_interval(time.monotonic() - start)}")
 
   thread = threading.Thread(target=show, daemon=True)
