@@ -228,7 +228,7 @@ class ExampleSets:
       return f"{settings['max_windows']} windows", f"--max_windows={needed_windows} reads all tokens"
     positions = self._model_config.max_position_embeddings
     longest = min(positions, np.max(examples.longest_sequences + examples.cut_tokens))
-    longer = f"--max_seq_length={longest} keeps more of them" if longest > max_seq_length else ""
+    longer = f"training with --max_seq_length={longest} keeps more of them" if longest > max_seq_length else ""
     remedies = filter(None, (longer, self._cut_remedy))
     remedy = " and ".join(remedies) or f"shorten or divide them: the model has {positions} positions"
     return f"max_seq_length={max_seq_length}", remedy

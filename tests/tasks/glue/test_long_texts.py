@@ -82,7 +82,7 @@ def test_the_tokens_that_do_not_fit_are_counted(
 @pytest.mark.parametrize(
   ("length", "remedy"),
   [
-    (20, "--max_seq_length=64 keeps more of them and --long_texts=windows reads them in windows"),
+    (20, "training with --max_seq_length=64 keeps more of them and --long_texts=windows reads them in windows"),
     (64, "--long_texts=windows reads them in windows"),
   ],
 )
