@@ -87,6 +87,9 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
       if train.num_train_epochs:
         steps = counted(train.num_steps(num_rows), "step", ",")
         amount += f" {'' if data.rows_are_examples else 'at least '}{steps},"
+    elif isinstance(resolved.data_config, PretrainingConfig) and train.num_train_epochs:
+      examples = count_examples(resolved.data_config)
+      amount += f", {counted(train.num_steps(examples[0]), 'step', ',')}," if examples else ""
     start = config.init_checkpoint or "random weights"
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"

@@ -100,7 +100,9 @@ def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, caps
   lines = plan_lines(capsys, **flags, num_train_steps=steps)
   assert lines["passes"] == f"the run sees the text of its 100 examples {passes} times"
   assert lines.get("warning") == warning
-  assert " in 8 steps" in plan_lines(capsys, **flags, num_train_epochs=0.3)["data"]  # 7.5, rounded up
+  lines = plan_lines(capsys, **flags, num_train_epochs=0.3, do_train=True, output_dir="run")
+  assert lines["train"].startswith("0.3 epochs, 8 steps, with 4 examples per step")  # 7.5, rounded up
+  assert " in 8 steps" in lines["data"]
 
 
 UNSCALED = "0.004 x sqrt(512 / 16) = 0.0226: give --learning_rate=0.0226"
