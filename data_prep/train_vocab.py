@@ -119,8 +119,10 @@ def main() -> None:
   reading = formats.settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
   formats.check_inputs(paths, reading)
-  if FLAGS.byte_fallback and FLAGS.type in _FILE_NAMES:
-    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
+  if FLAGS.type in _FILE_NAMES:
+    if FLAGS.byte_fallback:
+      raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
+    vocabulary.import_tokenizers(FLAGS.type)  # before the text is read
   name = _FILE_NAMES.get(FLAGS.type, "spiece.model")
   path = files.join(FLAGS.output_dir, name)
   files.makedirs(FLAGS.output_dir)

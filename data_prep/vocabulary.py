@@ -200,7 +200,8 @@ def format_vocab_file(model: bytes) -> str:
 # ---- WordPiece and byte-level BPE ----------------------------------------------------------------------
 
 
-def _import_tokenizers(vocabulary_type: str) -> Any:
+def import_tokenizers(vocabulary_type: str) -> Any:
+  """Returns the library tokenizers. Raises UserError, with the command that installs it, if it is missing."""
   with required_library(f"--type={vocabulary_type}", "training needs tokenizers", "pip install 'tokenizers>=0.20,<1'"):
     import tokenizers
   return tokenizers
@@ -217,10 +218,7 @@ def _train(tokenizers: Any, model: Any, trainer: Any, counts: Counter[str]) -> A
 def _repeated(counts: Counter[str]) -> Iterable[Sequence[str]]:
   """Yields batches of text in which each word occurs as often as in the corpus."""
   for word, count in counts.items():
-    words_per_text = min(count, 1024)
-    yield [" ".join([word] * words_per_text)] * (count // words_per_text)
-    if count % words_per_text:
-      yield [" ".join([word] * (count % words_per_text))]
+    yield [" ".join([word] * min(1024, count - start)) for start in range(0, count, 1024)]
 
 
 def train_wordpiece(
@@ -240,7 +238,7 @@ def train_wordpiece(
   Returns:
     The pieces in order of their ids; fewer than vocab_size if no pair of pieces occurs twice.
   """
-  tokenizers = _import_tokenizers("wordpiece")
+  tokenizers = import_tokenizers("wordpiece")
   rules = wordpiece.WordRules(do_lower_case, do_lower_case and not keep_accents)
   counts = Counter(word for line in lines for word in wordpiece.split_words(line, rules))
   if not counts:
@@ -295,7 +293,7 @@ def train_byte_level_bpe(lines: Iterable[str], *, vocab_size: int) -> tuple[byte
   Returns:
     The contents of vocab.json and of merges.txt.
   """
-  tokenizers = _import_tokenizers("byte_level_bpe")
+  tokenizers = import_tokenizers("byte_level_bpe")
   smallest = len(_BYTE_LEVEL_BPE_PIECES) + len(byte_bpe.BYTE_CHARACTERS)
   if vocab_size < smallest:
     raise UserError(
