@@ -225,6 +225,8 @@ def define_other_name(name: str, other_name: str) -> None:
   other.help = f"another name for --{name}"
   other.is_hidden = bool(getattr(flags.FLAGS[name], "group", ""))  # in --help of the scripts, the flag's text names it
   other.first_name = name
+  parse_value = other.parse
+  other.parse = lambda value: (other._parse(value), parse_value(value))  # an error of _parse names other_name
 
 
 def parse(argv: Sequence[str]) -> list[str]:

@@ -242,17 +242,13 @@ def claim_output_dir(
   )
   if is_chief:
     output_files.write_environment(directory, run_plan.strategy)
-    # A new run replaces the files, because they may come from an earlier attempt with another vocabulary.
-    _copy_task_files(task, directory, overwrite=not is_started)
-
-
-def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
-  """Copies files that later commands need, such as the vocabulary, and writes the task's records of its data."""
-  sources, records = task.files_to_keep(), task.data_records()
-  for name in (*sources, *records):
-    target = files.join(directory, name)
-    if overwrite or not files.exists(target):
-      files.write_atomically(target, files.read(sources[name]) if name in sources else records[name])
+    # Files that later commands need, such as the vocabulary, and the task's records of its data. A new run replaces
+    # them, because they may come from an earlier attempt with another vocabulary.
+    sources, records = task.files_to_keep(), task.data_records()
+    for name in (*sources, *records):
+      target = files.join(directory, name)
+      if not is_started or not files.exists(target):
+        files.write_atomically(target, files.read(sources[name]) if name in sources else records[name])
 
 
 def _make_schedule(plan: TrainingPlan) -> tuple[WarmupPolynomialDecay, TimeLimit | None]:

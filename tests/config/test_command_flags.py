@@ -124,12 +124,14 @@ def test_the_vocabulary_has_two_names() -> None:
     assert flags.FLAGS.spm_model_file == "b.txt"
 
 
-def test_two_names_of_a_seed_are_not_given_together() -> None:
+def test_two_names_of_a_seed_are_not_given_together_and_an_error_names_the_given_one() -> None:
   command_flags.define("int", "seed", 0, "")
   command_flags.define_other_name("seed", "random_seed")
   try:
     with flagsaver.flagsaver(), pytest.raises(UserError, match="--seed and --random_seed are both given"):
       command_flags.parse([sys.argv[0], "--seed=1", "--random_seed=2"])
+    with flagsaver.flagsaver(), pytest.raises(UserError, match="flag --random_seed=nan: must be a whole number"):
+      command_flags.parse([sys.argv[0], "--random_seed=nan"])
   finally:
     for name in ("seed", "random_seed"):
       delattr(flags.FLAGS, name)

@@ -244,7 +244,7 @@ class Attack:
     largest_file = self.reference().largest_file
     with self._new_disk() as disk:
       for share in sorted(rng.uniform(0.0, 0.9) for _ in range(self.settings.num_failures)):
-        limit = round(share * largest_file)
+        limit = max(1000, round(share * largest_file))  # standard error is a file, too
         prelude = ("tests.torture.small_disks", "limit_files", {"num_bytes": limit})
         finished = self._start(disk, prelude).finish()
         if finished.code == 0 and self._has_more_warnings(finished):
