@@ -190,7 +190,7 @@ def combination_attempts(workplace: Workplace) -> Iterator[Attempt]:
     (training, [*vocabulary, "--input_sentence_size=1"], BAD, ("--vocab_size",)),
     ("data_prep.split_text", ["--output_dir=out", "--input_file=absent"], BAD, ("absent",)),
     ("albert.report", ["absent"], BAD, ("absent",)),
-    ("albert.report", [], BAD, ("albert.report",)),
+    ("albert.report", [], BAD, ("directories",)),
     ("albert.report", ["--output_file=r.html"], BAD, ()),
     ("albert.experiments", ["--list"], VALID, ("sentence_loss",)),
     ("albert.experiments", ["--run=absent", "--output_dir=out"], BAD, ("--run=absent",)),
