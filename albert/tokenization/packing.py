@@ -257,7 +257,7 @@ def text_budget(max_length: int, num_segments: int) -> int:
   """
   budget = max_length - 1 - num_segments
   if budget < num_segments:
-    raise UserError(f"max_seq_length={max_length}: too short for [CLS], {num_segments} texts and [SEP] after each")
+    raise UserError(f"max_seq_length={max_length}: [CLS], texts and [SEP] need at least {1 + 2 * num_segments}")
   return budget
 
 

@@ -83,11 +83,11 @@ def test_single_texts_are_cut_at_their_end() -> None:
 
 
 def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
-  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+  with pytest.raises(UserError, match="need at least 3"):
     packing.pack_single(to_ragged([[7]]), 2, BERT_IDS)
-  with pytest.raises(UserError, match="max_seq_length=4: too short"):
+  with pytest.raises(UserError, match="need at least 5"):
     packing.pack_pair(to_ragged([[7]]), to_ragged([[7]]), 4, BERT_IDS)
-  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+  with pytest.raises(UserError, match="need at least 3"):
     packing_graph.pack_single(tf.ragged.constant([[7]]), 2, BERT_IDS)
 
 
@@ -119,5 +119,5 @@ def test_a_call_of_the_tokenizer_refuses_bad_lists_of_texts(spm_model):
     tokenizer(["a", "b"], ["c", None])  # type: ignore[list-item]
   with pytest.raises(UserError, match="2 texts, but 1 text_pairs"):
     tokenizer(["a", "b"], ["c"])
-  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+  with pytest.raises(UserError, match="need at least 3"):
     tokenizer(["a"], max_length=2)
