@@ -65,8 +65,7 @@ class DirectoryLock:
     files.makedirs(self.directory)
     if not files.is_remote(self.path) and self._take_flock():
       return
-    owner = self._read()
-    if owner and not local_files.has_ended(owner.host_key, owner.pid):
+    if (owner := self._read()) and not local_files.has_ended(owner.host_key, owner.pid):
       log(
         f"warning: {self.directory}: {owner.describe(self.activity)}: this process takes its place; if the other one "
         "still runs, it stops before its next save"
@@ -86,8 +85,7 @@ class DirectoryLock:
       self._descriptor = None
     if self._token:
       try:
-        owner = self._read()
-        if owner and owner.token == self._token:
+        if (owner := self._read()) and owner.token == self._token:
           files.remove(self.path)
       except Exception as error:  # the work under the lock is done; the next process takes the place of this one
         log(f"warning: {self.path}: could not remove it ({error})")
@@ -117,7 +115,9 @@ class DirectoryLock:
     self.acquire()
     return self
 
-  def __exit__(self, *error: object) -> None:
+  def __exit__(self, error_type: object, error: object, traceback: object) -> None:
+    if isinstance(error, UserError | OSError):
+      self.check()  # a process that took the lock may have removed what this one reads
     self.release()
 
   def _content(self) -> bytes:
