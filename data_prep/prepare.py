@@ -88,7 +88,7 @@ def _hold_out(workspace: Workspace, text: ConvertedText) -> None:
   settings = workspace.job.settings
   share = settings.eval_share and share_that_holds_out(text.paths, settings.eval_share, settings.random_seed)
   if share != settings.eval_share:
-    log(f"--eval_share={settings.eval_share:g} holds out no document of this small text: one is held out")
+    log(f"--eval_share={settings.eval_share:g} holds out none of these few documents: one is held out")
     for part in workspace.parts:
       part.job = dataclasses.replace(part.job, settings=dataclasses.replace(part.job.settings, eval_share=share))
 

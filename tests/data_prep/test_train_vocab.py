@@ -57,8 +57,7 @@ def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Pat
       f"--input_file={source}", f"--output_dir={tmp_path / name}", "--vocab_size=300", "--num_threads=2"
     )
     assert completed.returncode == 0, completed.stderr
-    others = [line for line in completed.stderr.splitlines() if not line.startswith("training the vocabulary: 0")]
-    assert not others  # no log of SentencePiece
+    assert ".cc:" not in completed.stderr  # no log of SentencePiece
     assert "300 pieces" in completed.stdout
     assert re.search(r"on ([\d,]+) of \1 lines", completed.stdout)  # all lines
   folder = tmp_path / "a"
