@@ -36,7 +36,10 @@ def add_positions(model: ConvertedModel, num_positions: int) -> ConvertedModel:
   if num_positions <= len(rows):
     raise UserError(f"--max_position_embeddings={num_positions}: the model has {len(rows)} positions: give more")
   config = dataclasses.replace(model.config, max_position_embeddings=num_positions)
-  return _replace_rows(model, config, {_POSITION_EMBEDDINGS: np.resize(rows, (num_positions, rows.shape[1]))})
+  longer = _replace_rows(model, config, {_POSITION_EMBEDDINGS: np.resize(rows, (num_positions, rows.shape[1]))})
+  # The length with which a run was trained would be the limit of transformers' tokenizer.
+  run = {**model.run, "data": {**model.run.get("data", {}), "max_seq_length": num_positions}}
+  return dataclasses.replace(longer, run=run)
 
 
 def add_tokens(model: ConvertedModel, path: str, directory: str) -> ConvertedModel:
@@ -106,8 +109,7 @@ def _read_tokens(path: str, tokenizer: Tokenizer) -> dict[str, int]:
   tokens: dict[str, int] = {}
   special_pieces = [tokenizer.pieces[i] for i in tokenizer.is_special.nonzero()[0]]
   for number, line in read_lines(path):
-    word = line.strip()
-    if not word:
+    if not (word := line.strip()):
       continue
     token = tokenizer.normalize(word)
     if isinstance(tokenizer.vocabulary, SentencePieceVocabulary):
@@ -130,9 +132,7 @@ def _with_pieces(tokenizer: Tokenizer, name: str, content: bytes, pieces: list[s
     values = decode_object(tokenizer.model_file, content)
     values["model"]["vocab"] += scores.items()
     return json.dumps(values, ensure_ascii=False).encode()
-  for piece, score in scores.items():
-    content += encode_piece(piece.encode(), score)
-  return content
+  return content + b"".join(encode_piece(piece.encode(), score) for piece, score in scores.items())
 
 
 def _replace_rows(model: ConvertedModel, config: ModelConfig, weights: dict[str, np.ndarray]) -> ConvertedModel:

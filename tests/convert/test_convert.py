@@ -127,6 +127,8 @@ def test_config_json_says_what_the_outputs_of_a_run_mean(
   assert config.get("problem_type") == problem_type
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
   assert tokenizer_config["model_max_length"] == settings.get("max_seq_length", CONFIG.max_position_embeddings)
+  convert(run, str(tmp_path / "longer"), "huggingface", max_position_embeddings=20)
+  assert json.loads((tmp_path / "longer" / "tokenizer_config.json").read_text())["model_max_length"] == 20
 
 
 @pytest.mark.parametrize("target", thorough_except(["albert"], ["albert", "tf1", "huggingface"]))
