@@ -156,6 +156,7 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   sweep = Sweep(resolved, data)
   if config.dry_run:
     print(runner.format_commands(sweep))
+    log("--dry_run: nothing was trained, and nothing was written")
     return
   print(f"{len(sweep.rates)} rates, {sweep.num_steps} steps each")
   results = sweep.run()

@@ -90,7 +90,7 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     elif isinstance(resolved.data_config, PretrainingConfig) and train.num_train_epochs:
       examples = count_examples(resolved.data_config)
       amount += f", {counted(train.num_steps(examples[0]), 'step', ',')}," if examples else ""
-    start = config.init_checkpoint or "random weights"
+    start = config.resume_from or config.init_checkpoint or "random weights"
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )

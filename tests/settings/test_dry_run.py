@@ -68,14 +68,9 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
 ) -> None:
   monkeypatch.chdir(tmp_path)
   Path("a.csv").write_text("text,label\none,a\ntwo,b\n")
-  flags: dict[str, object] = {
-    "output_dir": "new",
-    "train_file": "a.csv",
-    "text_columns": "text",
-    "spm_model_file": spm_model,
-  }
+  flags: dict[str, object] = {"output_dir": "new", "train_file": "a.csv", "text_columns": "text"}
   flags |= {"task_name": "custom", "model": "albert_tiny", "learning_rate": 0.5, "weight_decay": 0.01}
-  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
+  run("classifier", **flags, spm_model_file=spm_model, do_train=True, from_scratch=True, dry_run=True)
   out = capsys.readouterr().out
   assert "train: 3 epochs of 2 rows, 1 step, with 32 examples per step, adamw, from random weights" in out
   values = {line.split(": ")[0]: line.split()[1:] for line in out.replace("\n  ", " ").splitlines()}
