@@ -37,10 +37,11 @@ def main() -> None:
   parser.add_argument("--epochs", type=int, default=4)
   arguments = parser.parse_args()
 
-  import tensorflow as tf
-
   tokenizer = albert.Tokenizer.from_pretrained(arguments.checkpoint)
   encoder = albert.Encoder.from_pretrained(arguments.checkpoint)
+
+  import tensorflow as tf  # after albert has imported it, which hides its messages
+
   table = read_table(arguments.train_file, ["sentence1", "sentence2", "score"], tolerated_damage=0.01)
   first, second = (np.array(table.columns[name], object) for name in ("sentence1", "sentence2"))
   targets = table.numbers("score", 0, MAX_SCORE) / MAX_SCORE
