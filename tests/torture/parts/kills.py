@@ -284,7 +284,7 @@ def _other_commands(context: Context) -> Iterator[Case]:
     )
     yield from preparation.cases("at any time", 5, draw_kill_at_random_time, (2,))
     yield from preparation.cases(
-      "at a rename or a sync", 7, _any_of(_at_call("os:replace", 6 // num_processes), _at_call("os:fsync", 6))
+      "at a rename or a sync", 7, _any_of(_at_call("os:replace", {1: 6, 2: 2}[num_processes]), _at_call("os:fsync", 6))
     )
     if num_processes > 1:
       in_worker = _at_call("os:replace", 2, process="worker", when="before")
