@@ -246,8 +246,9 @@ def print_stop(line: str) -> None:
 
 def end_by_signal(signal_number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
+  for number in _SIGNALS:
+    signal.signal(number, lambda *_: None)  # a further signal would print the line again
   if not _State.has_printed_stop:
-    _State.has_printed_stop = True  # a further signal may arrive before the end
     with contextlib.suppress(OSError):
       os.write(_State.unfiltered_stderr, f"{stopped_line(signal_number)}\n".encode())
   os._exit(128 + signal_number)
