@@ -119,18 +119,17 @@ def main() -> None:
   reading = formats.settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
   formats.check_inputs(paths, reading)
-  if FLAGS.type in _FILE_NAMES:
-    if FLAGS.byte_fallback:
-      raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
-    vocabulary.import_tokenizers(FLAGS.type)  # before the text is read
+  if FLAGS.byte_fallback and FLAGS.type in _FILE_NAMES:
+    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
   name = _FILE_NAMES.get(FLAGS.type, "spiece.model")
   path = files.join(FLAGS.output_dir, name)
-  files.makedirs(FLAGS.output_dir)
   # A directory has one file that records the settings of all vocabularies in it.
   has_others = any(files.exists(files.join(FLAGS.output_dir, other)) for other in NAMES if other != name)
   if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and has_others:
     switches = {"do_lower_case": FLAGS.do_lower_case, "keep_accents": FLAGS.keep_accents}
     recorded_settings.known_settings(path, **switches)
+  if FLAGS.type in _FILE_NAMES:
+    vocabulary.import_tokenizers(FLAGS.type)  # before the text is read
   # The lock keeps another process from replacing one of the two files while this one writes the other.
   with DirectoryLock(FLAGS.output_dir, f"training {name}", f".{name.partition('.')[0]}.lock") as lock:
     if files.exists(path):
