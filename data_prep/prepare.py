@@ -139,6 +139,7 @@ def _finished_files_kept(job: Job, workspace: Workspace) -> Iterator[None]:
     with files.convert_errors(job.output_dir, "use"):
       yield
   except UserError as error:
+    workspace.lock.check()  # a process that took the lock may have removed what this one reads
     with contextlib.suppress(OSError, UserError, RunError):
       workspace.keep_finished_files(error)
     raise

@@ -270,6 +270,14 @@ def test_another_process_in_the_same_directory_is_refused(
   assert prepare(job).num_examples > 0
   assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "pretraining"
 
+  def lose_lock(task: BlockTask) -> bool:
+    (tmp_path / "lost" / ".lock").unlink()
+    raise UserError("another process removed what this one reads")
+
+  monkeypatch.setattr(blocks, "make_block", lose_lock)
+  with pytest.raises(RunError, match=r"somebody removed .*\.lock, so another process may be preparing data there"):
+    prepare(make_job(small_files, spm_model, tmp_path / "lost"))
+
 
 def test_a_job_reads_writes_and_locks_remote_directories(
   tmp_path: Path, small_files: list[str], spm_model: str, capsys: pytest.CaptureFixture[str]
