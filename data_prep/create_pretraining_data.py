@@ -14,7 +14,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import importlib
-import sys
 
 from absl import flags
 
@@ -62,7 +61,7 @@ def define_flags() -> None:
     choices=["local", "beam", "ray"],
   )
   # The scripts for training call their seed --seed.
-  flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
+  command_flags.define_other_name("random_seed", "seed")
 
 
 def _job_from_flags() -> Job:

@@ -13,7 +13,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import random
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -109,7 +108,7 @@ def define_flags() -> None:
   seed = "seed for drawing the lines of --input_sentence_size; --seed is another name for it"
   define("int", "random_seed", 12345, seed, allowed=Range(0, INT64_MAX))
   # The scripts for training call their seed --seed.
-  flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
+  command_flags.define_other_name("random_seed", "seed")
   # The default is not the number of cores, since the number of threads changes the scores' last bits.
   threads = "number of threads; another number may give a slightly different vocabulary"
   define("int", "num_threads", 16, threads, allowed=Range(1, 1024))

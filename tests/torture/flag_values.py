@@ -82,7 +82,7 @@ def _defined_flags(define: Callable[[], Any]) -> tuple[Flag, ...]:
       delattr(flags.FLAGS, flag.name)
   finally:
     sys.argv[0] = program
-  return tuple(_convert_flag(flag) for flag in absl_flags if not (flag.help or "").startswith("Alias for --"))
+  return tuple(_convert_flag(flag) for flag in absl_flags)
 
 
 def _convert_flag(flag: Any) -> Flag:
