@@ -229,10 +229,10 @@ class LeaderboardPlan(TrialPlan):
       sections = task.recipe.sections
       values = {**sections.get("train", {}), **sections.get("data", {}), **task.flags}
       num_steps = values.get("num_train_steps", TrainConfig().num_train_steps)
-      batch_size = values["train_batch_size"]
-      length = min(values["max_seq_length"], self.model.max_position_embeddings)
+      batch_size, length = values["train_batch_size"], min(values["max_seq_length"], self.model.max_position_embeddings)
       step_flops = costs.step_flops(self.model, batch_size=batch_size, seq_length=length, predictions=0)
-      total_hours += (hours := self.num_runs * num_steps * step_flops / flops_per_second / 3600)
+      hours = self.num_runs * num_steps * step_flops / flops_per_second / 3600
+      total_hours += hours
       lines.append(
         f"{name}\t{task.recipe.name}\t{task.start}\t{self.num_runs}\t{num_steps}\t{batch_size}\t{length}\t"
         f"{step_flops / 1e9:,.1f}\t{hours:,.2f}"

@@ -211,7 +211,7 @@ def _train(tokenizers: Any, model: Any, trainer: Any, counts: Counter[str]) -> A
   """Trains a model of the library on words and their numbers. Returns the library's tokenizer."""
   tokenizer = tokenizers.Tokenizer(model)
   tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()  # no word has a space in it
-  # Each word stands in them as often as in the corpus.
+  # Texts in which each word occurs as often as in the corpus.
   texts = (" ".join([word] * min(1024, count - i)) for word, count in counts.items() for i in range(0, count, 1024))
   tokenizer.train_from_iterator(texts, trainer)
   return tokenizer

@@ -248,8 +248,8 @@ def parse(argv: Sequence[str]) -> list[str]:
   except (flags.Error, ValueError) as error:
     if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, list(flags.FLAGS))):
       error = flags.UnrecognizedFlagError(error.flagname, suggestions=[name])
-    # absl gives several missing flags a line each.
-    message = shorten(_MISSING_FLAG.sub(_describe_missing, str(error).removeprefix("ERROR:: ")).replace("\n", ", "))
+    message = _MISSING_FLAG.sub(_describe_missing, str(error).removeprefix("ERROR:: "))
+    message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error
   for other_name in flags.FLAGS:
     name = getattr(flags.FLAGS[other_name], "first_name", other_name)

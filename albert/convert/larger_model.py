@@ -32,7 +32,8 @@ _POSITION_EMBEDDINGS, _OUTPUT_BIAS = "bert/embeddings/position_embeddings", "cls
 
 def add_positions(model: ConvertedModel, num_positions: int) -> ConvertedModel:
   """Returns a model for longer texts: the position embeddings continue with copies of the first ones, in order."""
-  if num_positions <= len(rows := model.weights[_POSITION_EMBEDDINGS]):
+  rows = model.weights[_POSITION_EMBEDDINGS]
+  if num_positions <= len(rows):
     raise UserError(f"--max_position_embeddings={num_positions}: the model has {len(rows)} positions: give more")
   config = dataclasses.replace(model.config, max_position_embeddings=num_positions)
   longer = _replace_rows(model, config, {_POSITION_EMBEDDINGS: np.resize(rows, (num_positions, rows.shape[1]))})

@@ -18,6 +18,7 @@ from albert.experiments.runner import ScoreSource, Trial, TrialPlan, digest, pyt
 from albert.io import files
 from albert.io.progress import log
 from albert.runs import figures, output_files
+from albert.settings.dry_run import NOTHING_DONE
 from albert.settings.resolve import ResolvedSettings
 from albert.tasks.pretraining.files import PretrainingData
 
@@ -156,7 +157,7 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   sweep = Sweep(resolved, data)
   if config.dry_run:
     print(runner.format_commands(sweep))
-    log("--dry_run: nothing was trained, and nothing was written")
+    log(NOTHING_DONE)
     return
   print(f"{len(sweep.rates)} rates, {sweep.num_steps} steps each")
   results = sweep.run()

@@ -36,9 +36,9 @@ def log(line: str, *, is_detail: bool = False) -> None:
     sys.stderr.flush()
 
 
-def _interval(elapsed: float) -> float:
-  """Returns the seconds between lines after `elapsed` seconds."""
-  return min(max(_FIRST_INTERVAL, elapsed * _INTERVAL_SHARE), _LONGEST_INTERVAL)
+def _interval(elapsed: float, share: float = _INTERVAL_SHARE) -> float:
+  """Returns the seconds between lines after `elapsed` seconds: a share of them, within limits."""
+  return min(max(_FIRST_INTERVAL, elapsed * share), _LONGEST_INTERVAL)
 
 
 def _format_amount(value: float) -> str:
@@ -132,7 +132,7 @@ def elapsed_time(description: str) -> Iterator[None]:
           bar.refresh()
       return
     start = time.monotonic()
-    while not ended.wait(_interval((time.monotonic() - start) / _INTERVAL_SHARE)):
+    while not ended.wait(_interval(time.monotonic() - start, share=1.0)):
       log(f"{description}: {tqdm.format_interval(time.monotonic() - start)}")
 
   thread = threading.Thread(target=show, daemon=True)

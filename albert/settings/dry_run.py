@@ -25,6 +25,7 @@ from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import TRAIN
 from albert.weights.initial_weights import check_config
 
+NOTHING_DONE = "--dry_run: nothing was trained, and nothing was written"
 # A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
 _MOST_PASSES = 40
 # Gradient checkpointing computes the forward pass twice, which is a third of a step.
@@ -62,7 +63,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
     print("\n".join(_describe_pretraining(resolved, data_config, cores)))
   if cores and cores.limit:
     print(_describe_memory(resolved, cores, table))
-  log("--dry_run: nothing was trained, and nothing was written")
+  log(NOTHING_DONE)
 
 
 def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:

@@ -242,8 +242,8 @@ def claim_output_dir(
   )
   if is_chief:
     output_files.write_environment(directory, run_plan.strategy)
-    # Files that later commands need, such as the vocabulary, and the task's records of its data. A new run replaces
-    # them, because they may come from an earlier attempt with another vocabulary.
+    # Write the files that later commands need, such as the vocabulary. A new run replaces those of an earlier attempt,
+    # which may have had another vocabulary.
     sources, records = task.files_to_keep(), task.data_records()
     for name in (*sources, *records):
       target = files.join(directory, name)
