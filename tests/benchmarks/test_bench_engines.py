@@ -40,10 +40,7 @@ def test_an_engine_that_fails_has_a_row_with_the_reason(models_directory: Path) 
   failed.measure("1 x 16", is_counted=True)
   failed.close()
   assert failed.failure == "exit code 1 KeyError: 'load_nothing'"
-  processes = {
-    REFERENCE: _measured(_NO_LOADER, models_directory, seconds=0.25, probability=0.5),
-    "torch": failed,
-  }
+  processes = {REFERENCE: _measured(_NO_LOADER, models_directory, seconds=0.25, probability=0.5), "torch": failed}
   header, _, *rows = report.format_table(processes, {REFERENCE: 47_500_000, "torch": 0})
   assert header.startswith("| engine | 1 x 16, ms | 1 x 128, ms | 1 x 512, ms | 8 x 128, texts/s | 8 mixed, texts/s | ")
   assert rows[0] == "| SavedModel | 250.0 | 250.0 | 250.0 | 32.00 | 32.00 | 1.0 | 2.0 | 300 | 47.5 | 0.0e+00 |"

@@ -49,11 +49,7 @@ def two_files(tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("step_bytes", [pytest.param(32 << 20, marks=pytest.mark.thorough), 500])
 def test_split_text_keeps_the_first_copy_of_each_document(
-  tmp_path: Path,
-  documents: list[list[str]],
-  two_files: list[str],
-  monkeypatch: pytest.MonkeyPatch,
-  step_bytes: int,
+  tmp_path: Path, documents: list[list[str]], two_files: list[str], monkeypatch: pytest.MonkeyPatch, step_bytes: int
 ) -> None:
   """At most `step_bytes` of hashes are sorted in memory at a time, so with 500 there are several steps."""
   monkeypatch.setattr(duplicates, "_STEP_BYTES", step_bytes)
