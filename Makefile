@@ -28,7 +28,7 @@ IN_PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses
 # versions this profile has. `make test` runs them with the same result. A new test is never left out by itself.
 NOT_IN_TEST_TFA := tests/config tests/leaderboard tests/experiments/test_catalog.py \
   tests/experiments/test_command.py tests/experiments/test_vocabularies.py tests/docs/test_assemble.py \
-  tests/docs/test_flags.py tests/test_app.py tests/test_skipped_in_ci.py tests/test_wheel.py
+  tests/docs/test_flags.py tests/test_app.py tests/test_skipped_in_ci.py tests/test_wheel.py tests/data_prep/readers
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
 TORTURE_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
@@ -98,8 +98,8 @@ bench: setup $(VENV_PARITY)/installed  ## measure data preparation, and a traini
 
 test-parity: $(VENV_PARITY)/installed  ## run the tests that compare with torch and transformers, in .venv-parity
 	$(VENV_PARITY)/bin/python -m pytest tests/parity tests/data_prep/test_train_vocab.py \
-	  tests/benchmarks/test_gpu_step.py $(PYTEST_ARGS)
-	$(VENV_PARITY)/bin/python -m pytest -m thorough tests/data_prep/test_train_vocab.py \
+	  tests/benchmarks/test_gpu_step.py $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(VENV_PARITY)/bin/python -m pytest -m 'thorough and not slow' $(IN_PARALLEL) tests/data_prep/test_train_vocab.py \
 	  tests/tokenization/test_byte_bpe.py tests/integration/test_kinds_of_vocabulary.py $(PYTEST_ARGS:.xml=-thorough.xml)
 
 parity: test-parity  ## these tests, then a table of differences to Hugging Face's models and to recorded numbers
@@ -135,20 +135,17 @@ distclean: clean  ## remove the environments, too
 	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_GPU) $(VENV_DOCS) \
 	  $(VENV_NEWEST) $(VENV_OLDEST)
 
-# $(call show_progress,folder), the beginning of a line of shell: a line every 3 seconds until the shell ends, since pip
-# says nothing for a minute or more.
+# The beginning of a line of shell: a line every 5 seconds until the shell ends, since the installation says nothing.
 define show_progress
 	@start=$$(date +%s); \
-	(while sleep 3; do \
-	  echo "  $$(( $$(date +%s) - start )) s: $$(du -sm $(1) 2>/dev/null | cut -f1) MB in $(1)"; \
-	done) & \
+	(while sleep 5; do echo "  $$(( $$(date +%s) - start )) s"; done) & \
 	clock=$$!; trap 'kill $$clock 2>/dev/null' EXIT;
 endef
 
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
 define new_venv
-$(call show_progress,$(1)) \
+$(show_progress) \
 	set -e; \
 	if ! $(1)/bin/python -c '' 2>/dev/null; then \
 	  found=; \
@@ -163,16 +160,21 @@ $(call show_progress,$(1)) \
 	  fi; \
 	  echo "Making $(1) with $$found ..."; \
 	  "$$found" -m venv --clear $(1); \
-	fi;
+	fi; \
+	$(1)/bin/python $(PIP_INSTALL) uv || true;
 endef
+
+# $(call install,folder,arguments), a command of shell. uv takes a third of pip's time or less, but reads no settings of
+# pip: where it cannot install, for example because only pip knows the package index, pip does.
+install = UV_FIND_LINKS="$$PIP_FIND_LINKS" $(1)/bin/python -m uv pip install --quiet \
+  --python=$(1)/bin/python $(2) || $(1)/bin/python $(PIP_INSTALL) $(2)
 
 # $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
 # an interrupted installation is taken up again.
 define make_venv
 $(call new_venv,$(1),$(4),$(5),$(6)) \
-	echo "Installing TensorFlow and the rest into $(1) (about 3 GB; some minutes) ..."; \
-	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools wheel; \
-	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation -e '.[$(3)]'; \
+	echo "Installing TensorFlow and the rest into $(1) (about 3 GB) ..."; \
+	$(call install,$(1),-c $(2) setuptools wheel -e '.[$(3)]'); \
 	touch $@
 endef
 
@@ -214,26 +216,23 @@ $(VENV_NEWEST)/installed: setup.py
 # The lower bounds of install_requires; the tools of the extra `dev` are the newest that go with them.
 $(VENV_OLDEST)/installed: setup.py
 	$(call new_venv,$(VENV_OLDEST),$(or $(BASE_PYTHON_TFA),python3.10 $(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA) \
-	echo "Installing the oldest libraries into $(VENV_OLDEST) (2 GB; some minutes) ..."; \
-	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) uv; \
+	echo "Installing the oldest libraries into $(VENV_OLDEST) (2 GB) ..."; \
 	$(VENV_OLDEST)/bin/uv pip compile --quiet --python=$(VENV_OLDEST)/bin/python --resolution=lowest-direct setup.py \
 	  --output-file=$(VENV_OLDEST)/oldest.txt; \
-	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) -c $(VENV_OLDEST)/oldest.txt setuptools wheel; \
-	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) -c $(VENV_OLDEST)/oldest.txt --no-build-isolation -e '.[dev]'; \
+	$(call install,$(VENV_OLDEST),-c $(VENV_OLDEST)/oldest.txt setuptools wheel -e '.[dev]'); \
 	touch $@
 
 # tf-keras and tensorflow-text would pull in stock tensorflow over tensorflow-tpu.
 $(VENV_TPU)/installed: setup.py constraints/tpu.txt
 	$(call new_venv,$(VENV_TPU),$(or $(BASE_PYTHON_TPU),$(CANDIDATES_TPU)),3.11 3.12 3.13,BASE_PYTHON_TPU) \
-	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB; some minutes) ..."; \
-	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps -r constraints/tpu.txt; \
-	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
+	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB) ..."; \
+	$(call install,$(VENV_TPU),--no-deps -r constraints/tpu.txt -e .); \
 	touch $@
 
 # What the pages are made with, and what the definitions of the flags import: no TensorFlow.
 $(VENV_DOCS)/installed: constraints/docs.txt
 	$(call new_venv,$(VENV_DOCS),$(or $(BASE_PYTHON_DOCS),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON_DOCS) \
-	$(VENV_DOCS)/bin/python $(PIP_INSTALL) --no-deps -r constraints/docs.txt; \
+	$(call install,$(VENV_DOCS),--no-deps -r constraints/docs.txt); \
 	touch $@
 
 comma := ,

@@ -24,7 +24,7 @@ def squared_error(checkpoint: str) -> float:
   return float(np.mean(np.square((first * second).sum(axis=1) / norms - np.array(SCORES) / 5)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_cosines_are_trained(tmp_path: Path, spm_model: str) -> None:
   config = small_config(spm_model)
   weights = write_google(tmp_path / "x", config, random_weights(config, seed=3), spm_model)

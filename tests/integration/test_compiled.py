@@ -17,7 +17,7 @@ from tests.tasks.toy import write_toy_files
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fine_tuning_is_traced_once_and_compiled_at_most_four_times(tmp_path: Path, save_model: SaveModel) -> None:
   write_toy_files(str(tmp_path / "data"))
   pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]

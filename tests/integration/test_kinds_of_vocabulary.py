@@ -137,7 +137,7 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
   return VocabularyFiles(kind, language, vocabulary, shards, settings)
 
 
-@pytest.mark.parametrize("masking", ["static", "dynamic"])
+@pytest.mark.parametrize("masking", ["static", pytest.param("dynamic", marks=pytest.mark.slow)])
 def test_pretraining_then_fill_mask_and_a_classifier(files: VocabularyFiles, tmp_path: Path, masking: str) -> None:
   manifest, tokenizer = Manifest.load(str(files.shards)), Tokenizer(files.vocabulary)
   assert manifest is not None

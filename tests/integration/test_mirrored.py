@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
   "task_kind",
   [
     pytest.param("pretraining", marks=pytest.mark.thorough),
-    pytest.param("compiled", marks=pytest.mark.thorough),
+    pytest.param("compiled", marks=pytest.mark.slow),
     pytest.param("sharded", marks=pytest.mark.thorough),
-    pytest.param("float16", marks=pytest.mark.thorough),
+    pytest.param("float16", marks=pytest.mark.slow),
     pytest.param("finetuning", marks=pytest.mark.slow),
   ],
 )

@@ -21,7 +21,7 @@ from albert.tokenization.wordpiece import SPECIAL_PIECES
 from tests.synthetic import TINY_MODEL
 from tests.tokenization import byte_bpe_reference, wordpiece_reference
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("all_steps_eager")]
 
 # Subjects, verbs, objects, what is between them, and the end of a sentence.
 _LANGUAGES = (

@@ -144,7 +144,7 @@ def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run_model):
   assert_computed_in_float32(logits, hidden, model.head.output_weights, model.head.output_bias)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer_name", ["lamb", "adamw"])
 def test_fifty_steps_stay_near_those_of_float32(optimizer_name):
   assert_ok(precision_rows(optimizer_name))

@@ -95,7 +95,7 @@ def assert_same(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndar
     np.testing.assert_allclose(actual[key], value, rtol=1e-6, atol=1e-9, err_msg=f"{message}: {key}")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sharded_moments_give_the_weights_of_whole_ones(tmp_path):
   """Runs with one replica, two and four; each half of a run may have another number of them."""
   half, end = sharded.NUM_STEPS // 2, sharded.NUM_STEPS

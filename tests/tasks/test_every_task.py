@@ -91,7 +91,7 @@ def _parameters(tasks_of_make_test: Collection[str]) -> list[Any]:
   """Returns the parameters of the fixture `trained`: (task, dataset, mode), where the mode is "eager" or "traced".
 
   `make test` runs the first dataset of each of `tasks_of_make_test`: TRACED_BY_MAKE_TEST traced, the others eagerly.
-  `make test-thorough` runs all the rest, so every dataset is traced once.
+  `make test-slow` traces these others, and `make test-thorough` runs the rest, so every dataset is traced once.
   """
   parameters = []
   tasks_before = set()
@@ -101,7 +101,7 @@ def _parameters(tasks_of_make_test: Collection[str]) -> list[Any]:
     modes = ["eager", "traced"] if is_first_of_task and (task, dataset) != TRACED_BY_MAKE_TEST else ["traced"]
     for mode in modes:
       is_in_make_test = is_first_of_task and mode == modes[0] and task in tasks_of_make_test
-      markers = () if is_in_make_test else pytest.mark.thorough
+      markers = () if is_in_make_test else pytest.mark.thorough if mode == modes[0] else pytest.mark.slow
       parameters.append(pytest.param((task, dataset, mode), id=f"{task}-{dataset}-{mode}", marks=markers))
   return parameters
 

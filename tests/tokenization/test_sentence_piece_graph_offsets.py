@@ -163,7 +163,7 @@ def byte_model(request: pytest.FixtureRequest, tmp_path: Path) -> str:
   )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_offsets_equal_the_slow_reference_in_texts_of_all_scripts(byte_model: str) -> None:
   tokenizer = Tokenizer(byte_model)
   num_texts = num_byte_tokens = 0
@@ -180,7 +180,7 @@ def test_offsets_equal_the_slow_reference_in_texts_of_all_scripts(byte_model: st
   assert num_byte_tokens > 100_000
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_graph_gives_the_same_offsets_in_texts_of_all_scripts(byte_model: str) -> None:
   tokenizer = Tokenizer(byte_model)
   # In longer words of a unigram model the sums of scores are rounded, and the two versions of SentencePiece may choose

@@ -80,7 +80,7 @@ def texts_without_newer_characters(count: int, seed: int) -> list[str]:
   return ["".join(c for c in text if c.isascii() or not is_newer(c)) for text in texts]
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("do_lower_case", "keep_accents"), [(True, False), (False, False), (True, True)])
 def test_ids_are_those_of_the_original_rules(
   large_vocabulary: str, count: int, do_lower_case: bool, keep_accents: bool
