@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pkgutil
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,7 +39,6 @@ _FORMS_OF_CLASSES = {
   "ForTokenClassification": "tagging",
   "Model": "embeddings",
 }
-_STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,14 +137,12 @@ def open_checkpoint(checkpoint: str | FoundCheckpoint) -> ExportCheckpoint:
   if isinstance(checkpoint, str):
     checkpoint = find_checkpoint(checkpoint)
   file = open_location(checkpoint.weights)
-  step_match = _STEP_DIRECTORY.search(file.directory)  # only a run names its directories step-N
-  step = int(step_match[1]) if step_match else None
   run_dir = next(reversed(run_directories(file.directory)), "")
   results_file = files.join(run_dir, output_files.EVAL_RESULTS)
   metrics = output_files.read_results(results_file) if run_dir and files.exists(results_file) else {}
-  if metrics.pop("step", None) != step:
+  if metrics.pop("step", None) != file.step:
     metrics = {}
-  return ExportCheckpoint(file, checkpoint.config, checkpoint.vocabulary, step, file.run, run_dir, metrics)
+  return ExportCheckpoint(file, checkpoint.config, checkpoint.vocabulary, file.step, file.run, run_dir, metrics)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,16 +49,7 @@ _SHOWN_SETTINGS = {
   ),
 }
 _DATA_PATHS = ("data_dir", "train_file", "input_file")
-# Settings that have an effect only on a custom task.
-_CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression", "multi_label", "label_separator")
 
-# The speeds are in benchmarks/results/engines_2026-11-23.md.
-_ONEDNN_NOTE = (
-  "On an x86 processor without AVX512-VNNI, set the environment variable `TF_ENABLE_ONEDNN_OPTS=1` before TensorFlow "
-  "is imported or the server is started. With it, albert_base answered 15% more texts per second in batches of 8 texts "
-  "of 128 tokens (2 cores, AVX2); single requests took about as long. With AVX512-VNNI, TensorFlow turns these kernels "
-  "on by itself. The answers differ by rounding."
-)
 _NOT_MEASURED = (
   "## Quality of the formats\n\nThe quality of these formats was not measured: `--eval_file` was not given to "
   "`python -m albert.export`. The task's metric may be lower than that of the SavedModel, above all with int8."
@@ -329,8 +320,6 @@ model = tf.saved_model.load("DIRECTORY OF THIS FILE")
 print(model.signatures["{TEXT_SIGNATURE}"]({arguments}))
 ```
 
-{_ONEDNN_NOTE}
-
 With TensorFlow Serving, `POST /v1/models/{description["name"]}:predict` accepts this request:
 
 ```json
@@ -399,8 +388,6 @@ def _format_training(checkpoint: ExportCheckpoint) -> str:
   if entry := registry.TASKS.get(checkpoint.task or ""):
     shown = {*entry.config_class().training_settings(), *_DATA_PATHS}
     settings = {name: value for name, value in settings.items() if name in shown}
-  if settings.get("task_name") not in (None, "custom"):
-    settings = {name: value for name, value in settings.items() if name not in _CUSTOM_TASK_SETTINGS}
   for section, names in _SHOWN_SETTINGS.items():
     settings |= {name: run[section][name] for name in names if name in run.get(section, {})}
   if settings.get("warmup_proportion"):

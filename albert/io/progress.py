@@ -9,7 +9,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tqdm import tqdm
 
@@ -53,14 +53,16 @@ class Progress:
     unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
     description: what is done; lines and the bar begin with it.
     done: the amount that was done before.
+    cost: returns what the first `amount` units cost, in any unit. The time left in a line follows it.
 
   Attributes:
     note: a text at the end of lines and of the bar, such as "loss 0.5".
   """
 
-  def __init__(self, total: int, unit: str, description: str, *, done: int = 0):
+  def __init__(self, total: int, unit: str, description: str, *, done: int = 0, cost: Callable[[int], float] = float):
     self.total, self.unit, self.description = total, unit, description
     self.done = self._done_before = done
+    self._cost = cost
     self.note = ""
     self._start_time = self._last_line_time = time.monotonic()
     self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line; -1: before it
@@ -90,7 +92,9 @@ class Progress:
     percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
     remaining = ""
     if rate > 0 and self.done < self.total:
-      remaining = f", {tqdm.format_interval(round((self.total - self.done) / rate))} left"
+      cost, last_cost = self._cost(self.done), self._cost(self.total)
+      seconds = elapsed * (last_cost - cost) / (cost - self._cost(self._done_before))
+      remaining = f", {tqdm.format_interval(round(seconds))} left"
     line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration}"
     line += f" ({_format_amount(rate)}{self.unit}/s){remaining}{', ' if self.note else ''}{self.note}"
     log(line)

@@ -164,6 +164,7 @@ class MetricsLog:
     total_steps: the last step.
     callbacks: are called with the metrics that are written.
     annotate: returns texts for a line of metrics.jsonl, by their keys.
+    cost: returns what the first steps cost, in any unit. The time left follows it.
   """
 
   def __init__(
@@ -173,12 +174,13 @@ class MetricsLog:
     total_steps: int,
     callbacks: Sequence[MetricsCallback] = (),
     annotate: Callable[[dict[str, Any]], Mapping[str, str]] = lambda line: {},
+    cost: Callable[[int], float] = float,
   ):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
     self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
     self._total_steps = total_steps
-    self._callbacks, self._annotate = callbacks, annotate
+    self._callbacks, self._annotate, self._cost = callbacks, annotate, cost
     self._progress: Progress | None = None  # until the first step, which takes longer than the others
     _keep_lines(self._path, first_step)
 
@@ -202,7 +204,7 @@ class MetricsLog:
   def advance(self, step: int) -> None:
     """Moves the progress to `step`."""
     if self._progress is None:
-      self._progress = Progress(self._total_steps, " steps", "training", done=step)
+      self._progress = Progress(self._total_steps, " steps", "training", done=step, cost=self._cost)
     else:
       self._progress.update(step - self._progress.done)
 

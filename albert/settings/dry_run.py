@@ -45,8 +45,6 @@ def print_plan(resolved: ResolvedSettings) -> None:
   config, data_config, data = resolved.config, resolved.data_config, None
   table = read_table()
   cores = parse_slice(config.chip, table) if config.chip else None
-  if cores:
-    costs.resolve_speed(config.chip, cores.chip, config.train.precision)
   if not isinstance(data_config, PretrainingConfig):
     given = [name for name in ("hours", "price_per_hour") if getattr(config, name) is not None]
     given += ["chip=cpu"] if cores and cores.chip == costs.CPU else []
@@ -57,28 +55,24 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if resolved.weights:  # a run compares the shapes of the weights themselves
     sizes = _SIZES[1 if config.init_from_shallower else 0 :]
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
-  for line in (*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)):
-    print(line)
+  lines = [*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)]
   if cores and isinstance(data_config, PretrainingConfig):
-    print("\n".join(_describe_pretraining(resolved, data_config, cores)))
+    lines += _describe_pretraining(resolved, data_config, cores)
   if cores and cores.limit:
-    print(_describe_memory(resolved, cores, table))
+    lines.append(_describe_memory(resolved, cores, table))
+  print("\n".join(lines))
   log(NOTHING_DONE)
 
 
 def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
-  """Returns a line about the model, and one for each action of the command.
-
-  Args:
-    resolved: the settings.
-    data: what `read_inputs` returned; None if nothing was read.
-  """
+  """Returns a line about the model, and one for each action; `data` is what `read_inputs` returned, if anything."""
   config, model = resolved.config, resolved.model_config
   parameters = costs.num_model_parameters(model)
-  lines = [
+  lines = [f"runs: {config.num_runs}, each of the following plan"] if config.num_runs > 1 else []
+  lines.append(
     f"model: {parameters:,} parameters in the encoder; {model.num_hidden_layers} layers, hidden_size "
     f"{model.hidden_size}, vocab_size {model.vocab_size}"
-  ]
+  )
   train = config.train
   if config.do_train:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
-from albert.config.command_flags import name_here
+from albert.config.command_flags import INT32_MAX, name_here
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
@@ -25,7 +25,7 @@ from albert.tasks import registry
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
-from albert.weights.files import FLAG, RESUME_FLAG, WeightLocation, find_weights, open_location
+from albert.weights.files import RESUME_FLAG, WeightLocation, find_weights, open_location
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -114,11 +114,7 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   """
   settings = Settings(task_name, given)
   config = settings.run_config()
-  weights = None
-  if config.resume_from and settings.flags.get("fresh_head"):
-    raise UserError(f"--fresh_head and --resume_from={config.resume_from} are both given: give one")
-  if settings.existing_run is None and (start := config.init_checkpoint or config.resume_from):
-    weights = find_weights(start, flag=RESUME_FLAG if config.resume_from else FLAG)
+  weights = _find_initial_weights(settings, config)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights)
   notes = []
@@ -149,10 +145,6 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     ]
     if fitted:
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
-    if (stride := settings.flags.get("doc_stride", 0)) >= data_config.max_seq_length:
-      notes.append(
-        f"warning: doc_stride {stride} is at least max_seq_length: the windows do not overlap, but no text is left out"
-      )
     if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
       notes.append("warning: doc_stride and max_windows change nothing without long_texts=windows")
   if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
@@ -166,6 +158,19 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     config = _without_evaluations(settings, config, notes, "no --eval_file is given")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
+
+
+def _find_initial_weights(settings: Settings, config: RunConfig) -> WeightLocation | None:
+  """Finds the weights that a new run starts from; None if there are none."""
+  if config.resume_from and settings.flags.get("fresh_head"):
+    raise UserError(f"--fresh_head and --resume_from={config.resume_from} are both given: give one")
+  if settings.existing_run is not None or not (config.init_checkpoint or config.resume_from):
+    return None
+  if not config.resume_from:
+    return find_weights(config.init_checkpoint)
+  weights = find_weights(config.resume_from, flag=RESUME_FLAG)
+  weights.step_to_resume(INT32_MAX if config.train.num_train_epochs else config.train.num_train_steps)
+  return weights
 
 
 def _fit_to_shards(
@@ -209,14 +214,10 @@ def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | N
   other = recipe.better_recipe_for(config) if config and settings.flags.get("do_train") else ""
   if not (weights and config and other):
     return []
-  if config.hidden_dropout_prob > 0:  # the model config beside the weights tells how they were pretrained
-    dropout, advice = "with dropout", f"for such weights, as those of ALBERT v1, there is --recipe={other}"
-  else:
-    dropout = "without dropout"
-    advice = f"if they are weights of ALBERT v2, the training may diverge: give --recipe={other}"
+  dropout = "with" if config.hidden_dropout_prob > 0 else "without"
   return [
     f"warning: the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were "
-    f"pretrained {dropout}; {advice}"
+    f"pretrained {dropout} dropout: give --recipe={other}"
   ]
 
 

@@ -304,7 +304,7 @@ class MemoryCheck:
     sizes = [size for size in range(1, largest + 1) if share % size == 0]
     remedy = ""
     if self._micro_batch(train) > largest and sizes:
-      remedy = f": give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"
+      remedy = f", too many: give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"
     return (
       f"memory of {cores.name}, estimated within a factor of 2: {known}, and {largest} examples of {self._step.length} "
       f"tokens fit\nthis batch has {self._micro_batch(train)} at a time for each {cores.unit}{remedy}"

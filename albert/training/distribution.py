@@ -470,13 +470,8 @@ def _reason_and_remedy(facts: GpuFacts) -> str:
 
 
 def find_gpu_facts() -> GpuFacts:
-  """Asks the system for its GPUs: nvidia-smi, or without it the files in /proc/driver/nvidia."""
+  """Asks nvidia-smi for the GPUs of the system."""
   gpus, driver_version = _ask_nvidia_smi()
-  if not gpus:
-    for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
-      with open(path, encoding="utf-8", errors="replace") as file:
-        model = re.search(r"^Model:\s*(.+)$", file.read(), re.MULTILINE)
-      gpus.append(Gpu(name=model[1] if model else "NVIDIA GPU"))
   if not gpus:
     return GpuFacts()
   device_files = glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dxg")  # in Windows' subsystem for Linux

@@ -15,7 +15,6 @@ import dataclasses
 import datetime
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -128,7 +127,9 @@ def train_run(
     # Train, stage by stage.
     watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     _begin(weights.model, run_plan, plan, results_dir, step)
-    metrics_log = MetricsLog(results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate)
+    metrics_log = MetricsLog(
+      results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate, plan.cost
+    )
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in stages:
         if stage is not trainer.stage:
@@ -304,17 +305,12 @@ def _find_start(task: Task, run_plan: RunPlan, plan: TrainingPlan) -> Checkpoint
   if not run_plan.config.resume_from:
     return None
   weights = open_weights(run_plan.config.resume_from, flag=RESUME_FLAG)
-  match = output_files.STEP_DIRECTORY.match(os.path.basename(weights.directory))
-  if not match:
-    raise UserError(f"{RESUME_FLAG}={weights.path}: give one checkpoint of a run, RUN/checkpoints/step-N")
+  start = Checkpoint(weights.step_to_resume(plan.train.num_train_steps), weights.directory)
   remedy = "leave out the flags of the model"
   initial_weights.check_config(weights, task.model_config, initial_weights.FIELDS_NOT_IN_SHAPES, remedy)
   initial_weights.check_head(weights, task.head_settings())
   if vocabulary := task.vocabulary():
     weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  start, num_steps = Checkpoint(int(match[1]), weights.directory), plan.train.num_train_steps
-  if start.step >= num_steps:
-    raise UserError(f"{RESUME_FLAG}={weights.path}: has {start.step} of {num_steps} steps: give more --num_train_steps")
   train = plan.train.training_settings() | {"precision": run_plan.precision}
   settings = {"train": train, "optimizer": plan.optimizer.training_settings(), "data": task.settings()}
   changes = [f"{key} {new!r} (was {old!r})" for key, new, old in output_files.differences(settings, weights.run)]
@@ -348,6 +344,7 @@ class RunWatch:
     self._config, self._settings = run_plan.config, task.watch_settings(run_plan.config)
     self._cluster, self._checkpoints, self._results_dir = cluster, checkpoints, results_dir
     total_steps = plan.train.num_train_steps
+    self._cost = plan.cost
     self._total_steps = 0 if isinstance(schedule, TimedDecay) else total_steps  # 0 if it is not known
     self._first_step = self._last_step = first_step
     self._started = self._last_shown = time.monotonic()
@@ -414,8 +411,9 @@ class RunWatch:
     step, total, best = line["step"], self._total_steps, self._watch.best
     text = f"step {step:,}"
     if total:
-      left = datetime.timedelta(seconds=round(seconds * (total - step) / (step - self._first_step)))
-      text += f" of {total:,} ({step / total:.1%}), {left} left"
+      done = self._cost(step)
+      seconds *= (self._cost(total) - done) / (done - self._cost(self._first_step))
+      text += f" of {total:,} ({step / total:.1%}), {datetime.timedelta(seconds=round(seconds))} left"
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
     text += f"; best smoothed loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""

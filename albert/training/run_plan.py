@@ -20,6 +20,7 @@ from albert.data.dataset import Dataset
 from albert.data.manifest import DataContent
 from albert.errors import UserError
 from albert.io.progress import log
+from albert.settings.costs import step_flops
 from albert.tasks.base import TrainingStage
 from albert.training import distribution
 
@@ -79,6 +80,12 @@ class StagePlan:
     """Number of passes over the data of this stage."""
     return (self.last_step - self.first_step) * self.train.train_batch_size / self.data.num_examples
 
+  @property
+  def step_cost(self) -> float:
+    """Number of floating-point operations of a step; for a run without stages, of a shorter one."""
+    length = self.settings.get("max_seq_length", 1)
+    return step_flops(self.model_config, batch_size=self.train.train_batch_size, seq_length=length, predictions=None)
+
   def to_dict(self) -> dict[str, Any]:
     """Returns the values that config.json records. A resumed run must have the same values."""
     model = self.model_config
@@ -105,9 +112,8 @@ class StagePlan:
       f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",
       f"{model.num_hidden_layers} of {num_layers} layers{' (evaluations use all, so they look bad)' * is_shallow}",
       f"batches of {self.train.train_batch_size}",
+      f"sequences of {settings['max_seq_length']} tokens",
     ]
-    if "max_seq_length" in settings:
-      phrases.append(f"sequences of {settings['max_seq_length']} tokens")
     if model.hidden_dropout_prob or model.attention_probs_dropout_prob:
       phrases.append(f"dropout {model.hidden_dropout_prob:g} (attention {model.attention_probs_dropout_prob:g})")
     if settings.get("masked_lm_prob"):
@@ -137,6 +143,10 @@ class TrainingPlan:
   def stages_after(self, step: int) -> tuple[StagePlan, ...]:
     """Returns the stages that are unfinished after `step` updates; the last stage if the run is finished."""
     return tuple(stage for stage in self.stages if stage.last_step > step) or self.stages[-1:]
+
+  def cost(self, step: int) -> float:
+    """Returns what the first `step` steps cost, in operations: those of a deeper or longer stage take more time."""
+    return sum(stage.step_cost * max(0, min(stage.last_step, step) - stage.first_step) for stage in self.stages)
 
 
 def plan_run(config: RunConfig) -> RunPlan:

@@ -80,6 +80,25 @@ class WeightLocation:
     """The model's config beside the weights; None if there is none."""
     return load_model_config(self.config_file) if self.config_file else None
 
+  @property
+  def step(self) -> int | None:
+    """The step of a run's checkpoint; None for other weights."""
+    match = output_files.STEP_DIRECTORY.match(self.directory.rpartition("/")[2])
+    return int(match[1]) if match else None
+
+  def step_to_resume(self, num_train_steps: int) -> int:
+    """Returns the step of a run's checkpoint.
+
+    Raises:
+      UserError: the weights are no such checkpoint, or it has num_train_steps steps already.
+    """
+    step, source = self.step, f"{self.flag}={self.path}"
+    if step is None:
+      raise UserError(f"{source}: give one checkpoint of a run, RUN/checkpoints/step-N")
+    if step >= num_train_steps:
+      raise UserError(f"{source}: has {step} of {num_train_steps} steps: give more --num_train_steps")
+    return step
+
   def require_config(self, given: str | None = None) -> ModelConfig:
     """The model's config: that of the given file, else the one beside the weights. Raises UserError without any.
 
@@ -343,6 +362,8 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
     "give a checkpoint's prefix (the part before .index) or directory, the output_dir of a run, a Hugging Face "
     "directory with model.safetensors or pytorch_model.bin, or such a file"
   )
+  if flag == RESUME_FLAG:
+    remedy = "give one checkpoint of a run, RUN/checkpoints/step-N"
   raise UserError(f"{flag}={path}: no checkpoint there; {remedy}")
 
 

@@ -70,7 +70,6 @@ def find_code_blocks(card: str, language: str) -> list[str]:
 def test_the_calls_in_the_model_card_give_the_answer_that_it_shows(served: ServedRun) -> None:
   """The card shows a call in Python, a REST request, and their answer."""
   card = served.model_card()
-  assert "set the environment variable `TF_ENABLE_ONEDNN_OPTS=1`" in card
   (code,), (request, response) = find_code_blocks(card, "python"), find_code_blocks(card, "json")
   expression = re.search(r"print\(model\.signatures\[\"serving_default\"\]\((.*)\)\)\n", code)
   assert expression

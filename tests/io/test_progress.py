@@ -41,6 +41,15 @@ def test_plain_lines_show_percentage_rate_and_time_left(
   ]
 
 
+def test_the_time_left_follows_the_cost(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+  now = 100.0
+  monkeypatch.setattr("time.monotonic", lambda: now)
+  progress = Progress(40, " steps", "training", done=10, cost=lambda step: step + 3 * max(0, step - 20))
+  now += 10
+  progress.update(10)
+  assert capsys.readouterr().err == "training: 50%, 20 of 40 steps in 00:10 (1 steps/s), 01:20 left\n"
+
+
 def test_the_final_state_is_shown_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
   now = 100.0
   monkeypatch.setattr("time.monotonic", lambda: now)

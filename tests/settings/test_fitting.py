@@ -189,8 +189,6 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
-  apart = "warning: doc_stride 128 is at least max_seq_length: the windows do not overlap, but no text is left out"
-  assert resolve_length(max_position_embeddings=96, max_query_length=9, doc_stride=128) == (96, [line, apart])
   given = {"max_query_length": 9, "doc_stride": 5}
   assert resolve_length(max_position_embeddings=96, **given) == (96, [line])
   too_long = r"^--max_query_length=64 leaves no room .* in --max_seq_length=64: give --max_query_length=16$"
@@ -209,9 +207,9 @@ def test_the_settings_of_windows_without_windows_are_pointed_out(long_texts: str
   ("dropout", "recipe", "advice"),
   [
     (0.1, "", None),  # without --recipe it is race
-    (0.0, "", "without dropout; if they are weights of ALBERT v2, the training may diverge: give --recipe=race_v2"),
+    (0.0, "", "without dropout: give --recipe=race_v2"),
     (0.0, "race_v2", None),
-    (0.1, "race_v2", "with dropout; for such weights, as those of ALBERT v1, there is --recipe=race"),
+    (0.1, "race_v2", "with dropout: give --recipe=race"),
     (0.0, "none", None),
   ],
 )

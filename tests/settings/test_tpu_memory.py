@@ -165,8 +165,8 @@ def test_a_wrong_chip_is_one_line(name, message):
 @pytest.mark.parametrize(
   ("chip", "precision", "largest", "advice"),
   [
-    ("v100-8", "float16", 42, ": give --gradient_accumulation_steps=16 (32 at a time)"),
-    ("v100-8", "auto", 21, ": give --gradient_accumulation_steps=32 (16 at a time)"),
+    ("v100-8", "float16", 42, ", too many: give --gradient_accumulation_steps=16 (32 at a time)"),
+    ("v100-8", "auto", 21, ", too many: give --gradient_accumulation_steps=32 (16 at a time)"),
     ("h100-32", "auto", 224, ""),
   ],
 )

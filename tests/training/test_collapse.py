@@ -38,12 +38,12 @@ run_pretraining.main()
 """
 
 
-def make_watch(directory: Path, first_step: int = 0, *, stops: bool = True) -> tuple[RunWatch, Any]:
+def make_watch(directory: Path, first_step: int = 0, *, stops: bool = True, cost: Any = float) -> tuple[RunWatch, Any]:
   settings = WatchSettings(Means(6.0, 0.06), ["a rate of 1 (--learning_rate=0.1)"], stops)
   task: Any = types.SimpleNamespace(watch_settings=lambda config: settings)
   cluster: Any = types.SimpleNamespace(is_chief=True, is_true_in_chief=bool)
   config = RunConfig(output_dir="run", train=TrainConfig(num_train_steps=2000, seed=5))
-  plan: Any = types.SimpleNamespace(config=config, train=config.train)
+  plan: Any = types.SimpleNamespace(config=config, train=config.train, cost=cost)
   steps = [100, 300, 500, 600, 700]
   checkpoints: Any = types.SimpleNamespace(steps=lambda: steps, path=lambda step: f"run/checkpoints/step-{step}")
   schedule: Any = types.SimpleNamespace(warmup_steps=10)
@@ -86,14 +86,14 @@ def test_with_warn_the_run_goes_on_and_the_progress_is_logged(
   tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setattr(run_module.time, "monotonic", lambda: 50.0)
-  watch, checkpoints = make_watch(tmp_path, stops=False)
+  watch, checkpoints = make_watch(tmp_path, stops=False, cost=lambda step: step + 2 * max(0, step - 1000))
   monkeypatch.setattr(run_module.time, "monotonic", lambda: 150.0)
   train(watch, tmp_path, 0, 2000)
   assert checkpoints.healthy_step == 620
   first, second, third = capsys.readouterr().err.splitlines()
   assert first.startswith("warning: collapse: at step 740 the masked LM loss is 5.9")
   assert second == (
-    "step 1,000 of 2,000 (50.0%), 0:01:40 left; masked_lm_loss 5.9 (guessing 6); masked_lm_accuracy 0.07 (guessing "
+    "step 1,000 of 2,000 (50.0%), 0:05:00 left; masked_lm_loss 5.9 (guessing 6); masked_lm_accuracy 0.07 (guessing "
     "0.06); best smoothed loss 3 at step 320; found: collapse"
   )
   assert third.startswith("step 2,000 of 2,000 (100.0%), 0:00:00 left; ")
@@ -109,7 +109,8 @@ def test_a_checkpoint_that_cannot_be_resumed_from_gives_one_line(
   run_script("pretraining", *flags, *TINY_MODEL_FLAGS, f"--output_dir={tmp_path}/old", "--num_train_steps=4")
   step_4 = tmp_path / "old" / "checkpoints" / "step-4"
   for more, message in [
-    ([f"--resume_from={step_4}"], "step-4: has 4 of 4 steps: give more --num_train_steps"),
+    ([f"--resume_from={step_4}", "--dry_run"], "step-4: has 4 of 4 steps: give more --num_train_steps"),
+    ([f"--resume_from={step_4.parent.parent}-1", "--dry_run"], "no checkpoint there; give .* RUN/checkpoints/step-N"),
     ([f"--resume_from={step_4}", "--num_train_steps=8", "--num_attention_heads=2"], "has num_attention_heads 3, this"),
     ([f"--resume_from={step_4}", "--num_train_steps=8", "--intermediate_size=99"], "step-4: bert/.* has shape"),
     ([f"--resume_from={step_4}", f"--init_checkpoint={step_4}"], "are both given: give one"),

@@ -41,6 +41,8 @@ def test_a_stage_continues_in_the_same_shards_and_begins_new_ones_at_their_start
   estimator = make_estimator(tmp_path, ALBERT, {"input_file": shards["long"], "stages": stages})
   plan = plan_training(estimator.plan, estimator.task.training_stages())
   assert [(stage.first_step, stage.last_step) for stage in plan.stages] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+  assert plan.cost(5) == pytest.approx(plan.cost(4) + plan.stages[2].step_cost)
+  assert plan.stages[3].step_cost == pytest.approx(4 * plan.stages[2].step_cost)
 
   # The stages read 2 x 8 long, 2 x 8 short, 2 x 4 long and 2 x 16 long examples.
   seed = plan.train.seed

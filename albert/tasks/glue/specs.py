@@ -136,15 +136,7 @@ _MNLI = TaskSpec(
 def _make_spec(
   name: str, labels: tuple[str, ...], train: FileFormat, test_id: str = "index", **options: Any
 ) -> TaskSpec:
-  """Makes the spec of a task with the files train.tsv, dev.tsv and test.tsv.
-
-  Args:
-    name: the name, also of the folder.
-    labels: see TaskSpec.
-    train: the layout of train.tsv. dev.tsv has the same; test.tsv has the same texts.
-    test_id: the column of the ids in test.tsv.
-    **options: other fields of TaskSpec.
-  """
+  """Makes the spec of a task with train.tsv, dev.tsv of the same layout, and test.tsv with the same texts."""
   dev = dataclasses.replace(train, name="dev.tsv")
   test = FileFormat(
     "test.tsv", train.texts, id=test_id, allows_empty_texts=train.allows_empty_texts, submission=f"{name}.tsv"
