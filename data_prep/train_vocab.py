@@ -59,9 +59,8 @@ def define_flags() -> None:
     "str",
     "type",
     vocabulary.UNIGRAM,
-    "unigram: ALBERT's SentencePiece model; bpe: a SentencePiece model of merged pairs; wordpiece: the vocab.txt of "
-    "BERT and of the Chinese ALBERT; byte_level_bpe: the vocab.json and merges.txt of RoBERTa (the last two need the "
-    "package tokenizers)",
+    "unigram: ALBERT's SentencePiece model; bpe: one of merged pairs; wordpiece: the vocab.txt of BERT and the Chinese "
+    "ALBERT; byte_level_bpe: RoBERTa's vocab.json and merges.txt (the last two need the package tokenizers)",
     choices=[vocabulary.UNIGRAM, vocabulary.BPE, vocabulary.WORDPIECE, vocabulary.BYTE_LEVEL_BPE],
   )
   outputs = "spiece.model and spiece.vocab, or vocab.txt, or vocab.json and merges.txt"

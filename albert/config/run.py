@@ -180,9 +180,8 @@ class TrainConfig(Config):
   )
   precision: str = option(
     "auto",
-    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32; on CPUs "
-    "evaluations and predictions are float32 unless the command gives another; float16, with dynamic loss scaling, is "
-    "for GPUs without bfloat16",
+    "compute dtype of matrix products; auto: bfloat16 if the hardware multiplies it, else float32, and on CPUs float32 "
+    "in evaluations and predictions; float16 scales the loss dynamically and is for GPUs without bfloat16",
     choices=("auto", "float32", "bfloat16", "float16"),
     evaluation_may_differ=True,
     group=base.DEVICES,

@@ -399,10 +399,8 @@ def _format_training(checkpoint: ExportCheckpoint) -> str:
 
 
 def _format_metrics(checkpoint: ExportCheckpoint) -> str:
-  if not checkpoint.run:
-    return "## Metrics\n\nThe metrics are not known: the checkpoint does not belong to a run."
   if not checkpoint.metrics:
-    return "## Metrics\n\nThe eval_results.json of the run has no metrics of this step (`--do_eval` writes the file)."
+    return "## Metrics\n\nNot known: no eval_results.json of a run has metrics of this step (`--do_eval` writes them)."
   rows = [[name, f"{value:.6g}"] for name, value in checkpoint.metrics.items()]
   table = _format_table("Metrics", ["metric", "value"], rows)
   note = f"The run measured these at step {checkpoint.step} on its own task ({checkpoint.task}), before the export."

@@ -12,7 +12,7 @@ from typing import Any
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
-from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig
+from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, resolve_warmup
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.io.text import counted
@@ -67,11 +67,10 @@ def print_plan(resolved: ResolvedSettings) -> None:
 def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
   """Returns a line about the model, and one for each action; `data` is what `read_inputs` returned, if anything."""
   config, model = resolved.config, resolved.model_config
-  parameters = costs.num_model_parameters(model)
   lines = [f"runs: {config.num_runs}, each of the following plan"] if config.num_runs > 1 else []
   lines.append(
-    f"model: {parameters:,} parameters in the encoder; {model.num_hidden_layers} layers, hidden_size "
-    f"{model.hidden_size}, vocab_size {model.vocab_size}"
+    f"model: {costs.num_model_parameters(model):,} parameters in the encoder; {model.num_hidden_layers} layers, "
+    f"hidden_size {model.hidden_size}, vocab_size {model.vocab_size}"
   )
   train = config.train
   if config.do_train:
@@ -100,6 +99,8 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
   """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
   config, settings, model = resolved.config, resolved.settings, resolved.model_config
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
+  if config.do_train and not train.num_train_epochs:
+    optimizer = resolve_warmup(optimizer, train.num_train_steps, is_default=config.warmup_is_default)
   sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [
     ("flags", [format_flag(*flag) for flag in settings.flags.items() if flag[0] in ("model", "albert_config_file")]),

@@ -325,7 +325,6 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
   """Reads the options of SentencePiece's trainer that change how text is encoded. A model records them.
 
   Args:
-    file: the path of the model, for messages.
     model: a serialized ModelProto. Its field 2 is the trainer_spec, field 3 the normalizer_spec.
 
   Returns:

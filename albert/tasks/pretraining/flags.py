@@ -65,9 +65,8 @@ class PretrainingConfig(Config):
   )
   spm_model_file: str = option(
     "",
-    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, a byte-level BPE vocab.json, or a tokenizer.json. "
-    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; "
-    "--vocab_file is another name for it",
+    "the vocabulary: a SentencePiece model, vocab.txt (WordPiece), vocab.json (byte-level BPE) or tokenizer.json, the "
+    "one of the TFRecord files; needed for dynamic masking and --do_predict; --vocab_file is another name for it",
     affects_training=False,
   )
   do_lower_case: bool | None = option(

@@ -232,5 +232,5 @@ def _set_answer(location: str, question: ChoiceQuestion, answer: Any, may_be_num
     return dataclasses.replace(question, answer=answer)
   raise UserError(
     f"{location}: answer {format_value(answer)} is not one of the options, which are A to {names[-1]}: training and "
-    f"evaluation need its letter{' or its index' * may_be_number}; --predict_file takes questions without"
+    f"evaluation need its letter{' or its index' * may_be_number}; --predict_file takes questions without an answer"
   )

@@ -10,8 +10,8 @@ from albert.errors import UserError
 
 # Tokens of a window besides the question and a part of the paragraph: [CLS] and two [SEP].
 _NUM_SPECIAL_TOKENS = 3
-# In windows of fewer tokens, the default lengths are shares of the window.
-_SHORT = 128
+# In windows of fewer tokens, the default length of questions and the stride are shares of the window: windows overlap.
+_SHORT, _SHORT_FOR_STRIDE = 128, 384
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class SquadConfig(FinetuningConfig):
   )
   doc_stride: int = option(
     0,
-    "tokens between the starts of two windows of a long paragraph; 0: 128, or a quarter of a max_seq_length below 128",
+    "tokens between the starts of two windows of a long paragraph; 0: 128, or a quarter of a max_seq_length below 384",
     minimum=0,
   )
   max_answer_length: int = option(
@@ -67,7 +67,8 @@ class SquadConfig(FinetuningConfig):
   def default_lengths(self) -> dict[str, int]:
     """Returns field -> the value that 0 stands for. Short windows are divided between question and paragraph."""
     quarter = self.max_seq_length // 4
-    query, stride = (quarter, quarter) if self.max_seq_length < _SHORT else (64, 128)
+    query = quarter if self.max_seq_length < _SHORT else 64
+    stride = quarter if self.max_seq_length < _SHORT_FOR_STRIDE else 128
     room = self.max_seq_length - (self.max_query_length or query) - _NUM_SPECIAL_TOKENS
     return {"max_query_length": query, "doc_stride": stride, "max_answer_length": min(30, room)}
 

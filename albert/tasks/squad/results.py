@@ -107,8 +107,8 @@ def warn_of_unaligned_answers(
 ) -> None:
   """Prints a warning if the first answers of questions differ from what their labels mark, and lists these answers.
 
-  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
-  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that
+  no window has as a whole has no labels, so it is not learned. Differences that the scores ignore, such as case and
   punctuation, do not count. The columns of unaligned_SPLIT.tsv are id, answer_start, answer, labelled (the text of the
   labels; empty if there are none) and question.
 
@@ -141,8 +141,8 @@ def warn_of_unaligned_answers(
   num_too_long = num_answers - len(label_texts)
   log(
     f"warning: {len(rows)} of {num_answers} answers ({split}) are not whole tokens of a window: "
-    f"{len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window and not "
-    f"learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}"
+    f"{len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} fit into no window and are "
+    f"not learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}"
   )
 
 
