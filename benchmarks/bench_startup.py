@@ -34,7 +34,7 @@ FLAGS = flags.FLAGS
 STEP, ANSWER, REFUSAL = "first step", "first answer", "refusal"
 TARGETS = {STEP: 9.0, ANSWER: 4.0, REFUSAL: 0.7}
 # How the line of output begins that shows the first result. A refused command has none: it is measured until it ends.
-_RESULT_LINE_START = {STEP: "step 1/", ANSWER: "{"}
+_RESULT_LINE_START = {STEP: "step 1:", ANSWER: "{"}
 _VOCAB_SIZE = 200
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -86,7 +86,7 @@ def make_cases(directory: Path) -> list[StartupCase]:
   """Returns the commands that are measured. `directory`: that of write_data."""
   from tests.synthetic import TINY_MODEL_FLAGS
 
-  training = [*TINY_MODEL_FLAGS, "--do_train", "--train_batch_size=8", "--log_every_steps=1"]
+  training = [*TINY_MODEL_FLAGS, "--do_train", "--verbose", "--train_batch_size=8", "--log_every_steps=1"]
   training += ["--num_train_steps=1000", "--num_warmup_steps=10", "--save_checkpoints_steps=1000"]
   shards = f"--input_file={directory}/shards/*"
   vocabulary, texts = f"--spm_model_file={directory}/spiece.model", f"--train_file={directory}/texts.tsv"
