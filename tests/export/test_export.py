@@ -335,7 +335,7 @@ def test_versions_are_counted_up_and_a_failed_export_leaves_no_version(tmp_path:
   assert open_checkpoint(run.directory).step == STEP
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_given_version_a_full_disk_and_bfloat16(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")

@@ -79,7 +79,7 @@ def select_task(form: str) -> str:
   return form if FORMS[form].task == "pretraining" else ""
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @each_kind
 @pytest.mark.parametrize("name", FORMS)
 def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kind: str, name: str) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
   [
     pytest.param("pretraining", marks=pytest.mark.thorough),
     pytest.param("compiled", marks=pytest.mark.slow),
-    pytest.param("sharded", marks=pytest.mark.thorough),
+    pytest.param("sharded", marks=pytest.mark.slow),
     pytest.param("float16", marks=pytest.mark.slow),
     pytest.param("finetuning", marks=pytest.mark.slow),
   ],

@@ -212,7 +212,7 @@ def test_an_exported_model_gives_the_recorded_answers_to_its_example_requests(
   _assert_recorded_answers(trained, trained.dataset.exports[0], tmp_path)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_other_export_forms_give_the_recorded_answers_to_their_example_requests(
   trained: TrainedTask, tmp_path: Path
 ) -> None:
