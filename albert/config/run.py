@@ -117,8 +117,7 @@ class TrainConfig(Config):
   )
   gradient_accumulation_steps: int = option(
     1,
-    "number of micro-batches per update; they are computed one after another and their gradients are added up, which "
-    "needs less memory",
+    "number of micro-batches per update; their gradients are added up one after another, which needs less memory",
     minimum=1,
   )
   save_checkpoints_steps: int = option(
@@ -384,8 +383,7 @@ class RunConfig(Config):
   )
   dry_run: bool = _command_option(
     False,
-    "check the flags and files and print the plan and all values that differ from the defaults; nothing is trained, "
-    "and no file is written",
+    "check the flags and files, and print the plan and the values that are no defaults; nothing is trained or written",
   )
   chip: str = _command_option(
     "",

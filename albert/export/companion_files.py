@@ -49,6 +49,8 @@ _SHOWN_SETTINGS = {
   ),
 }
 _DATA_PATHS = ("data_dir", "train_file", "input_file")
+# Settings that have an effect only on a custom task.
+_CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression", "multi_label", "label_separator")
 
 _NOT_MEASURED = (
   "## Quality of the formats\n\nThe quality of these formats was not measured: `--eval_file` was not given to "
@@ -388,6 +390,8 @@ def _format_training(checkpoint: ExportCheckpoint) -> str:
   if entry := registry.TASKS.get(checkpoint.task or ""):
     shown = {*entry.config_class().training_settings(), *_DATA_PATHS}
     settings = {name: value for name, value in settings.items() if name in shown}
+  if settings.get("task_name") not in (None, "custom"):
+    settings = {name: value for name, value in settings.items() if name not in _CUSTOM_TASK_SETTINGS}
   for section, names in _SHOWN_SETTINGS.items():
     settings |= {name: run[section][name] for name in names if name in run.get(section, {})}
   if settings.get("warmup_proportion"):

@@ -45,6 +45,11 @@ def _format_amount(value: float) -> str:
   return str(tqdm.format_sizeof(value)) if value >= _SCALED_AMOUNT else f"{value:.4g}"
 
 
+def seconds_left(elapsed: float, first: float, done: float, last: float) -> float:
+  """Estimates the seconds left after `elapsed` seconds, from the costs at the start, now and at the end."""
+  return elapsed * (last - done) / (done - first)
+
+
 class Progress:
   """Shows the progress of a computation on stderr; a context manager. A short computation shows nothing.
 
@@ -92,8 +97,7 @@ class Progress:
     percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
     remaining = ""
     if rate > 0 and self.done < self.total:
-      cost, last_cost = self._cost(self.done), self._cost(self.total)
-      seconds = elapsed * (last_cost - cost) / (cost - self._cost(self._done_before))
+      seconds = seconds_left(elapsed, *map(self._cost, (self._done_before, self.done, self.total)))
       remaining = f", {tqdm.format_interval(round(seconds))} left"
     line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration}"
     line += f" ({_format_amount(rate)}{self.unit}/s){remaining}{', ' if self.note else ''}{self.note}"

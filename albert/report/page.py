@@ -234,7 +234,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _format_settings(runs: Sequence[RunRecord], name: str) -> str:
-  """Formats a table of the settings of NAME.json that differ between the runs, and a folded table of all of them."""
+  """Formats a table of the settings that differ between the runs and a folded one of all, from `name`.json."""
   rows = _format_values([flatten(getattr(run, name)) for run in runs])
   if not rows:
     return ""

@@ -45,6 +45,8 @@ def print_plan(resolved: ResolvedSettings) -> None:
   config, data_config, data = resolved.config, resolved.data_config, None
   table = read_table()
   cores = parse_slice(config.chip, table) if config.chip else None
+  if cores:
+    costs.resolve_speed(config.chip, cores.chip, config.train.precision)
   if not isinstance(data_config, PretrainingConfig):
     given = [name for name in ("hours", "price_per_hour") if getattr(config, name) is not None]
     given += ["chip=cpu"] if cores and cores.chip == costs.CPU else []

@@ -169,6 +169,7 @@ def _find_initial_weights(settings: Settings, config: RunConfig) -> WeightLocati
   if not config.resume_from:
     return find_weights(config.init_checkpoint)
   weights = find_weights(config.resume_from, flag=RESUME_FLAG)
+  # How many steps epochs are is known when the data is read.
   weights.step_to_resume(INT32_MAX if config.train.num_train_epochs else config.train.num_train_steps)
   return weights
 

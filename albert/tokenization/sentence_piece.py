@@ -322,14 +322,9 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
-  """Reads the options of SentencePiece's trainer that change how text is encoded. A model records them.
+  """Reads the options of SentencePiece's trainer that change how text is encoded from a serialized ModelProto.
 
-  Args:
-    model: a serialized ModelProto. Its field 2 is the trainer_spec, field 3 the normalizer_spec.
-
-  Returns:
-    The user-defined symbols, and whether each word of a text is encoded as if it were a text of its own.
-
+  Returns: the user-defined symbols, and whether each word of a text is encoded as if it were a text of its own.
   Raises:
     UserError: words cannot be found in text that is encoded with these options.
   """

@@ -27,7 +27,7 @@ import tf_keras as keras
 from albert.config.run import RunConfig, TrainConfig
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.progress import elapsed_time, log
+from albert.io.progress import elapsed_time, log, seconds_left
 from albert.io.text import counted
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
@@ -411,7 +411,7 @@ class RunWatch:
     step, total, best = line["step"], self._total_steps, self._watch.best
     text = f"step {step:,}"
     if total:
-      seconds *= (self._cost(total) - self._cost(step)) / (self._cost(step) - self._cost(self._first_step))
+      seconds = seconds_left(seconds, *map(self._cost, (self._first_step, step, total)))
       text += f" of {total:,} ({step / total:.1%}), {datetime.timedelta(seconds=round(seconds))} left"
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
@@ -484,7 +484,7 @@ class EvaluationsInTraining:
     return self._cluster.is_true_in_chief(self._log.evaluations_since_best >= patience)
 
 
-def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, log_dir: str, step: int) -> None:
+def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str, step: int) -> None:
   """Logs what is trained, from what, and on which devices. Removes the record of an earlier end."""
   num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
   num_stages = len(plan.stages)
@@ -496,14 +496,13 @@ def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan
     f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
     f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
-  num_examples, batch_size = plan.stages[0].data.num_examples, plan.train.train_batch_size
-  usual_steps = _usual_steps(task, num_examples, batch_size)
+  usual_steps, usual_epochs = _usual_length(task, plan.stages[0].data.num_examples, plan.train.train_batch_size)
   if task.usual_epochs and not plan.train.num_train_epochs and num_steps > _MANY_TIMES * usual_steps:
-    advice = f"give --num_train_epochs={math.ceil(usual_steps * batch_size / num_examples)}"
+    advice = f"give --num_train_epochs={usual_epochs}"
     log(f"warning: {epochs:,.0f} epochs, since {num_steps:,} steps are for more examples: {advice}")
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
   log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)
-  record = files.join(log_dir, output_files.TRAINING_LOSS)
+  record = files.join(results_dir, output_files.TRAINING_LOSS)
   if files.exists(record):  # the run has ended before, and its checkpoints were lost
     files.remove(record)
 
@@ -564,11 +563,6 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   return TrainingResult(step, metrics, history, evaluations, output_dir)
 
 
-def _usual_steps(task: Task, num_examples: int, batch_size: int) -> int:
-  """Returns the number of steps that training usually needs at least."""
-  return max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / batch_size))
-
-
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
@@ -581,6 +575,12 @@ _NARROW = 512
 _MANY_TIMES = 10
 # Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
 _MAX_ADVISED_EPOCHS = 100
+
+
+def _usual_length(task: Task, num_examples: int, batch_size: int) -> tuple[int, int]:
+  """Returns the numbers of steps and of epochs that training usually needs at least."""
+  steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / batch_size))
+  return steps, math.ceil(steps * batch_size / max(num_examples, 1))
 
 
 class TrainingLoss(msgspec.Struct):
@@ -679,9 +679,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
-  steps = _usual_steps(task, num_examples, train.train_batch_size)
+  steps, epochs = _usual_length(task, num_examples, train.train_batch_size)
   if step < steps:
-    flag, epochs = f"--num_train_steps={steps}", math.ceil(steps * train.train_batch_size / max(num_examples, 1))
+    flag = f"--num_train_steps={steps}"
     if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:
       flag = f"--num_train_epochs={epochs}"
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""

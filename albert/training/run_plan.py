@@ -82,8 +82,8 @@ class StagePlan:
 
   @property
   def step_cost(self) -> float:
-    """Number of floating-point operations of a step; for a run without stages, of a shorter one."""
-    length = self.settings.get("max_seq_length", 1)
+    """Number of floating-point operations of a step. The run must be divided into stages."""
+    length = self.settings["max_seq_length"]
     return step_flops(self.model_config, batch_size=self.train.train_batch_size, seq_length=length, predictions=None)
 
   def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,9 @@ class TrainingPlan:
     return tuple(stage for stage in self.stages if stage.last_step > step) or self.stages[-1:]
 
   def cost(self, step: int) -> float:
-    """Returns what the first `step` steps cost, in operations: those of a deeper or longer stage take more time."""
+    """Returns the cost of the first `step` steps: their number, or with several stages their operations."""
+    if len(self.stages) == 1:
+      return step
     return sum(stage.step_cost * max(0, min(stage.last_step, step) - stage.first_step) for stage in self.stages)
 
 

@@ -90,7 +90,7 @@ class WeightLocation:
     """Returns the step of a run's checkpoint.
 
     Raises:
-      UserError: the weights are no such checkpoint, or it has num_train_steps steps already.
+      UserError: the weights are not a run's checkpoint, or its step is not below num_train_steps.
     """
     step, source = self.step, f"{self.flag}={self.path}"
     if step is None:

@@ -141,7 +141,7 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   card = served.model_card(task="pretraining", data=data_settings)
   assert "| max_seq_length | 512 |" in card
   assert "masked_lm_prob" not in card
-  data_settings = {"task_name": "RTE", "num_processes": 4, "data_dir": "glue"}
+  data_settings = {"task_name": "RTE", "label_column": "label", "num_processes": 4, "data_dir": "glue"}
   card = served.model_card(data=data_settings | {"predict_file": "x.tsv"})
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))

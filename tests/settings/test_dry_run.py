@@ -159,7 +159,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ({"price_per_hour": -1.0}, "price_per_hour must be "),
     ({"chip": "", "hours": 3.0, "output_dir": "run"}, "--hours=3 only goes with --dry_run and --chip"),
     ({"num_train_epochs": 2.0, "max_seq_length": 64}, "--num_train_epochs=2: how many steps these are is known from"),
-    ({"chip": "v100-8", "precision": "bfloat16", "max_seq_length": 64}, "--chip=v100-8: its table is for float32 and"),
+    ({"chip": "v100-8", "precision": "bfloat16"}, "--chip=v100-8: its table is for float32 and float16, not for"),
   ],
 )
 def test_what_the_table_cannot_answer_is_one_line(flags, message):

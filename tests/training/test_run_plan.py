@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,11 @@ def test_input_parts_default_to_one_per_host_and_must_be_a_multiple_of_the_hosts
   assert run_plan.resolve_input_parts(6, 3) == 6
   with pytest.raises(UserError, match="--input_parts=4 cannot be shared evenly by 3 hosts: give a multiple of 3"):
     run_plan.resolve_input_parts(4, 3)
+
+
+def test_a_plan_cannot_be_changed_and_leaves_the_given_settings_as_they_are() -> None:
+  config = RunConfig(output_dir="run", train=TrainConfig(train_batch_size=8, distribution_strategy="one_device"))
+  plan = run_plan.plan_run(config)
+  assert (config.train.input_parts, plan.config.train.input_parts) == (0, 1)
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    plan.precision = "float32"

@@ -44,8 +44,7 @@ class ClassifierConfig(FinetuningConfig):
   )
   train_file: str = option(
     "",
-    "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir; or several, separated by commas or "
-    "as a glob",
+    "TSV, CSV, JSONL or Parquet file to train on, instead of that in data_dir; or several, with commas or as a glob",
     affects_training=False,
   )
   eval_file: str = option(
@@ -98,8 +97,7 @@ class ClassifierConfig(FinetuningConfig):
   )
   column_names: str = option(
     "",
-    "names of all columns of CSV and TSV files whose first line does not name them, written as --text_columns (task "
-    "custom)",
+    "names of all columns of files whose first line does not name them, written as --text_columns (task custom)",
     evaluation_may_differ=True,
   )
   separator: str = option(

@@ -136,7 +136,7 @@ _MNLI = TaskSpec(
 def _make_spec(
   name: str, labels: tuple[str, ...], train: FileFormat, test_id: str = "index", **options: Any
 ) -> TaskSpec:
-  """Makes the spec of a task with train.tsv, dev.tsv of the same layout, and test.tsv with the same texts."""
+  """Makes the spec of a task. `train` is the layout of train.tsv and dev.tsv; test.tsv has the same text columns."""
   dev = dataclasses.replace(train, name="dev.tsv")
   test = FileFormat(
     "test.tsv", train.texts, id=test_id, allows_empty_texts=train.allows_empty_texts, submission=f"{name}.tsv"

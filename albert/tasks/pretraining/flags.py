@@ -33,8 +33,7 @@ class PretrainingConfig(Config):
   )
   max_predictions_per_seq: int = option(
     0,
-    "number of masked positions per sequence with which the TFRecord files of --input_file were written; 0: read it "
-    "from them",
+    "number of masked positions per sequence in the TFRecord files of --input_file; 0: read it from them",
     minimum=0,
   )
   sentence_prediction: str = option(
@@ -52,15 +51,13 @@ class PretrainingConfig(Config):
   )
   masked_lm_prob: float = option(
     0.0,
-    "fraction of the tokens that dynamic masking masks; 0: as in the manifest of the TFRecord files, or 0.15 if they "
-    "have none",
+    "fraction of the tokens that dynamic masking masks; 0: that in the manifest of the TFRecord files, else 0.15",
     minimum=0,
     below=1,
   )
   ngram: int = option(
     0,
-    "largest number of consecutive words that dynamic masking masks together; 0: as in the manifest of the TFRecord "
-    "files, or 3 if they have none",
+    "largest number of words that dynamic masking masks together; 0: as in the manifest of the TFRecords, else 3",
     minimum=0,
   )
   spm_model_file: str = option(

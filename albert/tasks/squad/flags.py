@@ -10,7 +10,7 @@ from albert.errors import UserError
 
 # Tokens of a window besides the question and a part of the paragraph: [CLS] and two [SEP].
 _NUM_SPECIAL_TOKENS = 3
-# In windows of fewer tokens, the default length of questions and the stride are shares of the window: windows overlap.
+# Below these lengths of a window, the default length of questions and the default stride are a quarter of it.
 _SHORT, _SHORT_FOR_STRIDE = 128, 384
 
 

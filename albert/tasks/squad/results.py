@@ -108,7 +108,7 @@ def warn_of_unaligned_answers(
   """Prints a warning if the first answers of questions differ from what their labels mark, and lists these answers.
 
   An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that
-  no window has as a whole has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  no window contains whole has no labels, so it is not learned. Differences that the scores ignore, such as case and
   punctuation, do not count. The columns of unaligned_SPLIT.tsv are id, answer_start, answer, labelled (the text of the
   labels; empty if there are none) and question.
 

@@ -33,8 +33,7 @@ class TaggingConfig(FinetuningConfig):
   )
   labels: str = option(
     "",
-    "types of the spans, such as LOC,PER, separated by commas or as a JSON list; if not given, those of the training "
-    "file, sorted",
+    "types of the spans, such as LOC,PER or a JSON list; if not given, those of the training file, sorted",
   )
   word_column: str = option(
     "",
