@@ -83,8 +83,7 @@ def _select_runner() -> OpenPool:
   if FLAGS.runner == "local":
     if words:
       raise UserError(
-        f"{words[0]!r}: words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or leave "
-        "them out"
+        f"{words[0]!r}: words after -- are flags of Apache Beam or Ray: give --runner=beam or ray, or leave them out"
       )
     return open_workers
   name, remedy = {

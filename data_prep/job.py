@@ -176,8 +176,7 @@ class Workspace:
         for name in (MANIFEST_NAME, *map(part.shard_name, range(part.num_shards))):
           if name in names:
             raise UserError(
-              f"--output_dir={part.output_dir} holds {name}, which no manifest describes: "
-              "choose another directory, or move the file away"
+              f"{part.output_dir} holds {name}, which no manifest describes: choose another directory, or move it away"
             )
 
   def _check_unfinished(self, path: str) -> None:
@@ -262,8 +261,7 @@ def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], r
     for name in differing
   )
   return UserError(
-    f"--output_dir={output_dir} holds {run} with other settings ({differences}): "
-    "choose another directory, or remove this one"
+    f"--output_dir={output_dir} holds {run} with other settings ({differences}): choose another directory, or remove it"
   )
 
 

@@ -293,8 +293,7 @@ def train_byte_level_bpe(lines: Iterable[str], *, vocab_size: int) -> tuple[byte
   smallest = len(_BYTE_LEVEL_BPE_PIECES) + len(byte_bpe.BYTE_CHARACTERS)
   if vocab_size < smallest:
     raise UserError(
-      f"--vocab_size={vocab_size}: the special pieces and the 256 bytes take {smallest} pieces: set "
-      f"--vocab_size={smallest} or more"
+      f"--vocab_size={vocab_size}: the special pieces and the 256 bytes take {smallest} pieces: give {smallest} or more"
     )
   counts = Counter(
     byte_bpe.bytes_to_piece(encode_utf8(word)) for line in lines for word in byte_bpe.split_words(f" {line}")

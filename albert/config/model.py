@@ -207,8 +207,7 @@ def _from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[
   for key, value in _REQUIRED_VALUES.items():
     if values.get(key, value) != value:
       raise UserError(
-        f"{source}: {key} is {format_value(values[key])}, but ALBERT's is {value!r}: this model cannot be represented "
-        "here"
+        f"{source}: {key} is {format_value(values[key])}, but ALBERT's is {value!r}: this model cannot be built"
       )
   config = {"hidden_act": "gelu_new", **_HUGGINGFACE_DEFAULTS[model_type], **values}
   config["hidden_act"] = _OUR_ACTIVATION_NAMES.get(str(config["hidden_act"]), config["hidden_act"])

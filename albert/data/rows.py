@@ -214,8 +214,7 @@ def _columns_from_rows(
   for index, row in enumerate(rows):
     if not isinstance(row, list | tuple | np.ndarray) or len(row) != len(required):
       raise UserError(
-        f"{name}: row {index} is {format_value(row)}: give {len(required)} values ({quote_names(required)}), or a dict "
-        "with these keys"
+        f"{name}: row {index} is {format_value(row)}: give {len(required)} values ({quote_names(required)}), or a dict"
       )
   return {key: [row[position] for row in rows] for position, key in enumerate(required)}
 

@@ -196,10 +196,7 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
       is_gzip_by_path |= dict.fromkeys(new_entries, compress)
   if unlisted_paths:
     unlisted = name_and_others(unlisted_paths[0], len(unlisted_paths) - 1)
-    log(
-      f"warning: {_manifest_of(unlisted_paths[0])} does not list {unlisted}: leave out what another run of data "
-      "preparation wrote"
-    )
+    log(f"warning: {_manifest_of(unlisted_paths[0])} does not list {unlisted}: leave out what another job wrote")
   return entries, is_gzip_by_path
 
 

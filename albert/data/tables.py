@@ -251,8 +251,7 @@ def bit_matrix(table: Table, names: Sequence[str]) -> np.ndarray:
       bit = _BITS.get(value.strip().lower())
       if bit is None:
         raise UserError(
-          f"{table.location(row)}: column {name!r} is {format_value(value.strip())}: give 1 if the row has this label, "
-          "else 0"
+          f"{table.location(row)}: column {name!r} is {format_value(value.strip())}: give 1 for this label, or 0"
         )
       matrix[row, index] = bit
   return matrix

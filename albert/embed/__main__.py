@@ -69,8 +69,7 @@ def define_flags() -> None:
   )
   define_text(
     "text_column",
-    "column of the texts, if --input_file is a table: .csv, .jsonl (or .json, .ndjson), .parquet, or tab-separated "
-    "columns with a header",
+    "column of the texts, if --input_file is a table: .csv, .jsonl, .json, .ndjson, .parquet or tab-separated",
   )
   define_text("id_column", "column of the ids (default: the ids are the numbers of the lines, from 1)")
   command_flags.define(

@@ -107,8 +107,7 @@ def _make_inputs(scale: Scale) -> inputs.Inputs:
     num_predictions = scale.max_predictions_per_seq
   if num_predictions > scale.max_seq_length:
     raise UserError(
-      f"--max_predictions_per_seq={num_predictions} exceeds the {scale.max_seq_length} tokens of a sequence at this "
-      "scale"
+      f"--max_predictions_per_seq={num_predictions} exceeds the {scale.max_seq_length} tokens of a sequence here"
     )
   vocab_size = values.vocab_size or scale.vocab_size
   if values.spm_model_file:

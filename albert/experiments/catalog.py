@@ -320,8 +320,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
       size = str(getattr(config, field))
       if size not in sizes:
         raise UserError(
-          f"{variant.name}: {field}={size} has no reduced value at this scale: give one of "
-          f"{', '.join(sizes)}, or --scale=paper"
+          f"{variant.name}: {field}={size} has no value at this scale: give {', '.join(sizes)}, or --scale=paper"
         )
       return sizes[size]
 

@@ -79,8 +79,7 @@ class Plan:
     kinds = ", ".join(self._vocabulary_types)
     if inputs.spm_model_file and kinds != UNIGRAM:
       raise UserError(
-        f"--run={self.name} trains vocabularies of the types {kinds}: leave out "
-        f"--spm_model_file={inputs.spm_model_file}"
+        f"--run={self.name} trains vocabularies of {kinds}: leave out --spm_model_file={inputs.spm_model_file}"
       )
 
   def preparation_commands(self) -> list[Command]:

@@ -109,8 +109,7 @@ def version_directory(output_dir: str, name: str, version: int) -> str:
   directory = files.join(output_dir.rstrip("/"), name)
   if files.is_glob_for_tensorflow(directory):
     raise UserError(
-      f"{directory}: TensorFlow cannot load a SavedModel from a path with [ or a backslash: give another --output_dir "
-      "or --name"
+      f"{directory}: TensorFlow cannot load a SavedModel from a path with [ or a backslash: give another path"
     )
   if files.exists(directory) and not files.is_dir(directory):
     raise UserError(f"{directory}: is a file; give another --output_dir or --name")

@@ -271,8 +271,7 @@ def temporary_directory_error(error: BaseException) -> RunError | None:
   except OSError as reason:
     directory = tempfile.tempdir or "TMPDIR"  # None if Python found no writable directory
     return RunError(
-      f"{directory}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space there, or "
-      "set TMPDIR"
+      f"{directory}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space or set TMPDIR"
     )
   return None
 

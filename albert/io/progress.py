@@ -6,6 +6,7 @@ Progress is a bar on a terminal, otherwise a line every few seconds.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -45,11 +46,6 @@ def _format_amount(value: float) -> str:
   return str(tqdm.format_sizeof(value)) if value >= _SCALED_AMOUNT else f"{value:.4g}"
 
 
-def seconds_left(elapsed: float, first: float, done: float, last: float) -> float:
-  """Estimates the seconds left after `elapsed` seconds, from the costs at the start, now and at the end."""
-  return elapsed * (last - done) / (done - first)
-
-
 class Progress:
   """Shows the progress of a computation on stderr; a context manager. A short computation shows nothing.
 
@@ -58,17 +54,19 @@ class Progress:
     unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
     description: what is done; lines and the bar begin with it.
     done: the amount that was done before.
-    cost: returns what the first `amount` units cost, in any unit. The time left in a line follows it.
 
   Attributes:
     note: a text at the end of lines and of the bar, such as "loss 0.5".
+    cost: returns what the first `amount` units cost, in any unit. The time left follows it.
+    pause_every: number of units after which there is other work, such as an evaluation, as also at the end; 0: never.
   """
 
-  def __init__(self, total: int, unit: str, description: str, *, done: int = 0, cost: Callable[[int], float] = float):
+  def __init__(self, total: int, unit: str, description: str, *, done: int = 0):
     self.total, self.unit, self.description = total, unit, description
     self.done = self._done_before = done
-    self._cost = cost
     self.note = ""
+    self.cost: Callable[[int], float] = float
+    self.pause_every, self._pauses = 0, [0.0]  # seconds of each pause, after a first 0
     self._start_time = self._last_line_time = time.monotonic()
     self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line; -1: before it
     self._bar = None
@@ -87,18 +85,33 @@ class Progress:
       if now - self._last_line_time >= _interval(now - self._start_time):
         self._print_line()
 
+  @contextlib.contextmanager
+  def pause(self) -> Iterator[None]:
+    """Context of other work: the rate leaves it out, and the time left has it for each pause to come."""
+    start = time.monotonic()
+    yield
+    self._pauses.append(time.monotonic() - start)
+
+  def _work_seconds(self) -> float:
+    return max(time.monotonic() - self._start_time - sum(self._pauses), 1e-9)
+
+  def seconds_left(self) -> float:
+    """Estimates the seconds until the end; infinity before the first unit is done."""
+    first, done, last = map(self.cost, (self._done_before, self.done, self.total))
+    pauses = -(-self.total // self.pause_every) - self.done // self.pause_every if self.pause_every else 0
+    seconds_of_pauses = pauses * sum(self._pauses) / max(1, len(self._pauses) - 1)
+    return self._work_seconds() * (last - done) / (done - first) + seconds_of_pauses if done > first else math.inf
+
   def _print_line(self) -> None:
     self._shown = self.done
     now = self._last_line_time = time.monotonic()
-    elapsed = max(now - self._start_time, 1e-9)
-    rate = (self.done - self._done_before) / elapsed
+    elapsed, rate = now - self._start_time, (self.done - self._done_before) / self._work_seconds()
     duration = tqdm.format_interval(round(elapsed))
     amount, total = _format_amount(self.done), _format_amount(self.total)
     percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
     remaining = ""
     if rate > 0 and self.done < self.total:
-      seconds = seconds_left(elapsed, *map(self._cost, (self._done_before, self.done, self.total)))
-      remaining = f", {tqdm.format_interval(round(seconds))} left"
+      remaining = f", {tqdm.format_interval(round(self.seconds_left()))} left"
     line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration}"
     line += f" ({_format_amount(rate)}{self.unit}/s){remaining}{', ' if self.note else ''}{self.note}"
     log(line)

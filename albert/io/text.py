@@ -189,8 +189,7 @@ def _read_lines(file: BinaryIO, source: str, lines: _LineQueue) -> None:
       line = file.readline(*limits)
       if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
         raise UserError(
-          f"{source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts on "
-          "lines of their own"
+          f"{source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: divide it into several lines"
         )
       lines.put(line)
       if not line:

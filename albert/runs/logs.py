@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import files, json_text, json_values, local_files
 from albert.io.progress import Progress, log
@@ -161,9 +162,9 @@ class MetricsLog:
   Args:
     output_dir: the directory of the run.
     first_step: the step that training starts or resumes at.
-    total_steps: the last step.
+    train: the settings of the training, such as the number of steps.
     callbacks: are called with the metrics that are written.
-    annotate: returns texts for a line of metrics.jsonl, by their keys.
+    annotate: returns texts for a line of metrics.jsonl and the seconds left, by their keys.
     cost: returns what the first steps cost, in any unit. The time left follows it.
   """
 
@@ -171,23 +172,23 @@ class MetricsLog:
     self,
     output_dir: str,
     first_step: int,
-    total_steps: int,
+    train: TrainConfig,
     callbacks: Sequence[MetricsCallback] = (),
-    annotate: Callable[[dict[str, Any]], Mapping[str, str]] = lambda line: {},
+    annotate: Callable[[dict[str, Any], float], Mapping[str, str]] = lambda line, seconds_left: {},
     cost: Callable[[int], float] = float,
   ):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
     self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
-    self._total_steps = total_steps
-    self._callbacks, self._annotate, self._cost = callbacks, annotate, cost
+    self._train, self._callbacks, self._annotate, self._cost = train, callbacks, annotate, cost
     self._progress: Progress | None = None  # until the first step, which takes longer than the others
     _keep_lines(self._path, first_step)
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """Writes and logs the metrics of a step."""
     line = {"step": step, **metrics}
-    _append(self._path, {**line, **self._annotate(line)})
+    seconds_left = self._progress.seconds_left() if self._progress else math.inf
+    _append(self._path, {**line, **self._annotate(line, seconds_left)})
     self._events.write(step, metrics)
     if self._progress is not None and "loss" in metrics:
       self._progress.note = f"loss {metrics['loss']:.4g}"
@@ -204,9 +205,14 @@ class MetricsLog:
   def advance(self, step: int) -> None:
     """Moves the progress to `step`."""
     if self._progress is None:
-      self._progress = Progress(self._total_steps, " steps", "training", done=step, cost=self._cost)
+      self._progress = Progress(self._train.num_train_steps, " steps", "training", done=step)
+      self._progress.cost, self._progress.pause_every = self._cost, self._train.eval_every_steps
     else:
       self._progress.update(step - self._progress.done)
+
+  def evaluation(self) -> contextlib.AbstractContextManager[None]:
+    """Context of an evaluation, which the progress counts apart from the steps."""
+    return self._progress.pause() if self._progress else contextlib.nullcontext()
 
   def close(self) -> None:
     """Flushes TensorBoard's events and ends the progress."""

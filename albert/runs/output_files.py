@@ -242,8 +242,7 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
     return
   for key, value, recorded_value in differences(settings, read_config(path).get("data", {})):
     raise UserError(
-      f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
-      "the same value"
+      f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, not {value!r}: give the same"
     )
 
 

@@ -172,7 +172,7 @@ def _describe_time(resolved: ResolvedSettings, cores: Slice, steps: int, flops: 
   if config.price_per_hour is not None:
     lines.append(f"cost: {_with_range(hours * config.price_per_hour)} dollars, at {config.price_per_hour:g} per hour")
   if config.hours:
-    lines.append(f"in {config.hours:g} hours: {_with_range(config.hours / step_hours)} of {steps:,} steps")
+    lines.append(f"in {config.hours:g} hours: {_with_range(config.hours / step_hours)} steps; the run has {steps:,}")
   return lines
 
 

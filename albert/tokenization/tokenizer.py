@@ -282,8 +282,7 @@ class Tokenizer:
     """
     if not 0 <= piece_id < self.vocab_size:
       raise UserError(
-        f"id {piece_id} is outside the {self.vocab_size} pieces of {self.model_file}: "
-        "use the vocabulary that the ids were made with"
+        f"id {piece_id} is outside the {self.vocab_size} pieces of {self.model_file}: use the vocabulary that made it"
       )
     return self.pieces[piece_id]
 

@@ -27,7 +27,7 @@ import tf_keras as keras
 from albert.config.run import RunConfig, TrainConfig
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.progress import elapsed_time, log, seconds_left
+from albert.io.progress import elapsed_time, log
 from albert.io.text import counted
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
@@ -46,7 +46,7 @@ from albert.runs.logs import (
   kind_of,
   read_metrics,
 )
-from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
+from albert.runs.watch import COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -127,9 +127,7 @@ def train_run(
     # Train, stage by stage.
     watch = RunWatch(task, run_plan, plan, cluster, checkpoints, results_dir, step, schedule)
     _begin(task, weights.model, run_plan, plan, results_dir, step)
-    metrics_log = MetricsLog(
-      results_dir, step, plan.train.num_train_steps, [*callbacks, watch.check], watch.annotate, plan.cost
-    )
+    metrics_log = MetricsLog(results_dir, step, plan.train, [*callbacks, watch.check], watch.annotate, plan.cost)
     with contextlib.closing(metrics_log), StopRequest() as stop:
       for stage in stages:
         if stage is not trainer.stage:
@@ -344,17 +342,15 @@ class RunWatch:
     self._config, self._settings = run_plan.config, task.watch_settings(run_plan.config)
     self._cluster, self._checkpoints, self._results_dir = cluster, checkpoints, results_dir
     total_steps = plan.train.num_train_steps
-    self._cost = plan.cost
     self._total_steps = 0 if isinstance(schedule, TimedDecay) else total_steps  # 0 if it is not known
-    self._first_step = self._last_step = first_step
-    self._started = self._last_shown = time.monotonic()
+    self._last_step, self._last_shown = first_step, time.monotonic()
     self._watch = Watch(self._settings.guess, total_steps=total_steps, warmup_steps=schedule.warmup_steps)
     self._events: list[str] = []
     for line in read_metrics(results_dir):
       if line["step"] <= first_step:
         self._find_event(line)
 
-  def annotate(self, line: dict[str, Any]) -> dict[str, str]:
+  def annotate(self, line: dict[str, Any], seconds_left: float) -> dict[str, str]:
     """Adds a line of metrics.jsonl to the watch. Returns and logs texts for it: an event, and at times the progress."""
     notes: dict[str, str] = {}
     if WATCHED_METRICS[0] not in line or not self._cluster.is_chief:
@@ -367,7 +363,7 @@ class RunWatch:
         log(f"{'' if kind_of(event) == SPIKE else 'warning: '}{event}")
     is_due = step // _STEPS_BETWEEN_STATUS > last_step // _STEPS_BETWEEN_STATUS
     if is_due or now - self._last_shown >= _SECONDS_BETWEEN_STATUS:
-      notes[STATUS_KEY], self._last_shown = self._status(line, now - self._started), now
+      notes[STATUS_KEY], self._last_shown = self._status(line, seconds_left), now
       log(notes[STATUS_KEY])
     return notes
 
@@ -406,13 +402,13 @@ class RunWatch:
       f"--seed={config.train.seed + 1} --learning_rate={config.optimizer.learning_rate / 2:.3g}"
     )
 
-  def _status(self, line: dict[str, Any], seconds: float) -> str:
+  def _status(self, line: dict[str, Any], seconds_left: float) -> str:
     """Returns how far the run is and what it has learned, for a person."""
     step, total, best = line["step"], self._total_steps, self._watch.best
     text = f"step {step:,}"
     if total:
-      seconds = seconds_left(seconds, *map(self._cost, (self._first_step, step, total)))
-      text += f" of {total:,} ({step / total:.1%}), {datetime.timedelta(seconds=round(seconds))} left"
+      text += f" of {total:,} ({step / total:.1%})"
+      text += f", {datetime.timedelta(seconds=round(seconds_left))} left" if math.isfinite(seconds_left) else ""
     for name, of_guessing in zip(WATCHED_METRICS, self._settings.guess, strict=True):
       text += f"; {name} {line[name]:.4g} (guessing {of_guessing:.4g})"
     text += f"; best smoothed loss {best[0]:.4g} at step {best[1]:,}" if math.isfinite(best[0]) else ""
@@ -464,7 +460,9 @@ class EvaluationsInTraining:
 
   def evaluate_step(self, metrics_log: MetricsLog, step: int) -> bool:
     """Evaluates a step of the training loop. Returns whether training must end."""
-    metrics_log.write_evaluation(step, self.evaluate(step))
+    with metrics_log.evaluation():
+      metrics = self.evaluate(step)
+    metrics_log.write_evaluation(step, metrics)
     return self.must_stop()
 
   def evaluate_if_missing(self, step: int, *, is_over: bool) -> None:
@@ -568,6 +566,8 @@ _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
 _F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
 _F1_MARGIN = 1.0
+# An accuracy is better than guessing if it is greater by more than this. Of 300 examples chance seldom gets more right.
+_ACCURACY_MARGIN = 0.05
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
@@ -661,7 +661,7 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   accuracy = next((name for name in metrics if name in guesses and name != loss_name), None)
   if accuracy is None:
     return reason
-  if metrics[accuracy] > guesses[accuracy] + ACCURACY_MARGIN:
+  if metrics[accuracy] > guesses[accuracy] + _ACCURACY_MARGIN:
     return None
   return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guesses[accuracy]:.4g})"
 

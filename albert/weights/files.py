@@ -346,8 +346,7 @@ def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
         return checkpoint.path, checkpoint.prefix
       if manager.steps():
         raise UserError(
-          f"{flag}={path}: all of its checkpoints are damaged, as the warnings say: restore one from a copy, or train "
-          "again"
+          f"{flag}={path}: all its checkpoints are damaged, as the warnings say: restore one, or train again"
         )
   # A directory with another checkpoint.
   names = files.listdir(path) if files.is_dir(path) else []
@@ -481,8 +480,7 @@ def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str,
     del arrays[copy]
   if not any(map(weight_names.from_huggingface, arrays)):
     raise UserError(
-      f"{source}: none of its {len(weights)} arrays has a name of ALBERT's (one is named {min(weights)!r}); "
-      "give another file"
+      f"{source}: none of its {len(weights)} arrays has a name of ALBERT's (one is {min(weights)!r}); give another file"
     )
   entries: dict[str, WeightEntry] = {}
   for name, array in arrays.items():

@@ -253,8 +253,7 @@ def check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
     if key in run_settings and run_settings[key] != value:
       remedy = "give --fresh_head to initialize the head anew" if file.flag == FLAG else f"give the same {key}"
       raise UserError(
-        f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, this run has "
-        f"{value!r}; {remedy}"
+        f"{file.flag}={file.path}: its head was trained with {key} {run_settings[key]!r}, not {value!r}; {remedy}"
       )
 
 

@@ -109,8 +109,7 @@ def _check_json_lines(path: str, settings: records.ReadingSettings) -> None:
   body = head.lstrip()
   if body.startswith(b"["):
     raise UserError(
-      f"{path}: a JSON array, not JSON lines: write one object on each line, for example with "
-      f"jq -c '.[]' < {path} > text.jsonl"
+      f"{path}: a JSON array, not JSON lines: write an object a line, as by jq -c '.[]' < {path} > text.jsonl"
     )
   if not body.startswith(b"{"):
     raise text_files.wrong_start_error(path, body, "a JSON object: correct the file")

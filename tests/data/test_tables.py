@@ -258,7 +258,7 @@ def test_rows_of_several_files_keep_their_file_and_line(tmp_path: Path) -> None:
   second = read_table(write_file(tmp_path, b'{"id": 2, "yes": true, "no": 3}', "b.jsonl"), ["id", "yes", "no"])
   table = concatenate([first, second])
   np.testing.assert_array_equal(bit_matrix(table, ["yes"]), [[1], [0], [1]])
-  with pytest.raises(UserError, match=r"b\.jsonl, line 1: column 'no' is '3': give 1 if the row has this label"):
+  with pytest.raises(UserError, match=r"b\.jsonl, line 1: column 'no' is '3': give 1 for this label, or 0"):
     bit_matrix(table.select([1, 2]), ["yes", "no"])
   with pytest.raises(UserError, match=r"b\.jsonl, line 1: id '2' is already used in .*a\.csv, line 3: give"):
     table.unique_names("id")

@@ -362,7 +362,7 @@ def test_the_pieces_of_byte_level_bpe_are_those_of_the_library(tmp_path: Path) -
 
 def test_bad_input_for_byte_level_bpe_is_refused() -> None:
   pytest.importorskip("tokenizers")
-  with pytest.raises(UserError, match=r"--vocab_size=260: .* take 261 pieces: set --vocab_size=261 or more"):
+  with pytest.raises(UserError, match=r"--vocab_size=260: .* take 261 pieces: give 261 or more"):
     train_byte_level_bpe(["a"], vocab_size=260)
   with pytest.raises(UserError, match=r"--input_file: the files hold no text"):
     train_byte_level_bpe([], vocab_size=300)

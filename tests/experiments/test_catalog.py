@@ -137,7 +137,7 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
     _write_experiment(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
   ).variants
   assert getattr(read_scale("paper").model(variant, VOCAB_SIZE), field) == size
-  with pytest.raises(UserError, match=f"a: {field}={size} has no reduced value at this scale: .*scale=paper"):
+  with pytest.raises(UserError, match=f"a: {field}={size} has no value at this scale: .*scale=paper"):
     read_scale("small").model(variant, VOCAB_SIZE)
 
 

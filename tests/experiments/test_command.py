@@ -89,7 +89,7 @@ _WRONG_FLAGS = [
   ("", "give --list, or --run=NAME and --output_dir"),
   (
     "--run=masking --output_dir=out --max_predictions_per_seq=65",
-    "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
+    "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence here",
   ),
   ("--run=masking,depth --output_dir=out --variants=static", "--variants selects from one experiment: give one name"),
   ("--run=masking --output_dir=out --glue_dir=no/glue", "--glue_dir: no/glue does not exist: give the path"),

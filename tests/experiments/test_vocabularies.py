@@ -105,7 +105,7 @@ def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: 
 
 
 def test_a_vocabulary_of_the_user_is_refused(tmp_path: Path):
-  message = "--run=vocabularies trains vocabularies of the types unigram, .*: leave out --spm_model_file=my.model"
+  message = "--run=vocabularies trains vocabularies of unigram, .*: leave out --spm_model_file=my.model"
   with pytest.raises(UserError, match=message):
     _make_plan(tmp_path, spm_model_file="my.model")
   assert _make_plan(tmp_path, "sentence_loss", spm_model_file="my.model").vocabulary("unigram") == "my.model"

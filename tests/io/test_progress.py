@@ -41,13 +41,23 @@ def test_plain_lines_show_percentage_rate_and_time_left(
   ]
 
 
-def test_the_time_left_follows_the_cost(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_follows_costs_and_pauses(
+  capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
   now = 100.0
   monkeypatch.setattr("time.monotonic", lambda: now)
-  progress = Progress(40, " steps", "training", done=10, cost=lambda step: step + 3 * max(0, step - 20))
+  progress = Progress(50, " steps", "training", done=10)
+  progress.cost, progress.pause_every = lambda step: step + 3 * max(0, step - 30), 20
   now += 10
   progress.update(10)
-  assert capsys.readouterr().err == "training: 50%, 20 of 40 steps in 00:10 (1 steps/s), 01:20 left\n"
+  with progress.pause():
+    now += 40
+  now += 10
+  progress.update(10)
+  assert capsys.readouterr().err.splitlines() == [
+    "training: 40%, 20 of 50 steps in 00:10 (1 steps/s), 01:30 left",
+    "training: 60%, 30 of 50 steps in 01:00 (1 steps/s), 02:40 left",  # with evaluations after 40 and 50 steps
+  ]
 
 
 def test_the_final_state_is_shown_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from albert.config.run import TrainConfig
 from albert.runs.logs import EvaluationLog, MetricsLog, read_metrics
 from tests.file_limits import file_size_limit
 
 
 def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
-  log = MetricsLog(str(tmp_path), first_step=0, total_steps=40)
+  log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=40))
   for step in (10, 20, 30):
     log.write(step, {"loss": 1.0 / step})
   log.close()
   with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
     file.write('{"step": 40, "lo')  # the process was killed while it wrote the line
-  log = MetricsLog(str(tmp_path), first_step=20, total_steps=40)
+  log = MetricsLog(str(tmp_path), first_step=20, train=TrainConfig(num_train_steps=40))
   log.write(30, {"loss": 7.0})
   log.close()
   assert read_metrics(str(tmp_path)) == [
@@ -34,7 +35,7 @@ def test_a_run_continues_with_a_warning_if_tensorboards_events_cannot_be_written
 ):
   metrics = {f"loss_{number}": 0.5 for number in range(20)}
   with file_size_limit(900):  # more than two lines of metrics.jsonl, less than the events of two steps
-    log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+    log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=3))
     log.write(1, metrics)
     log.write(2, metrics)
     log.close()
@@ -46,7 +47,7 @@ def test_a_run_continues_with_a_warning_if_tensorboards_events_cannot_be_written
 
 
 def test_evaluations_are_written_to_tensorboard_as_a_run_of_their_own(tmp_path: Path):
-  log = MetricsLog(str(tmp_path), first_step=0, total_steps=2)
+  log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=2))
   log.write(1, {"loss": 2.0})
   log.write_evaluation(2, {"accuracy": 0.75})
   log.close()
@@ -59,7 +60,7 @@ def test_evaluations_are_written_to_tensorboard_as_a_run_of_their_own(tmp_path: 
 
 def test_numbers_that_are_not_finite_are_written_as_null_and_read_as_none(tmp_path: Path):
   """NaN and Infinity are not JSON, but earlier versions wrote them, so they can be read."""
-  log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+  log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=3))
   log.write(1, {"loss": 2.0})
   log.write(2, {"loss": math.nan})
   log.close()

@@ -194,6 +194,7 @@ def test_a_run_that_learns_is_not_reported(
     ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
     ({}, {"loss": 1.4, "guessing_loss": 1.386, "accuracy": 1.0, "guessing_accuracy": 0.25}, False),  # RACE
+    ({}, {"loss": 1.386, "guessing_loss": 1.386, "accuracy": 0.295, "guessing_accuracy": 0.25}, True),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.07, "masked_lm_baseline_accuracy": 0.06}, True),
     ({}, {"loss": 2.0, "guessing_loss": 1.9, "masked_lm_accuracy": 0.15, "masked_lm_baseline_accuracy": 0.06}, False),

@@ -199,8 +199,7 @@ class TextData(FinetuningData):
       if files.exists(path):
         return [path]
     raise UserError(
-      f"--data_dir={config.data_dir}: neither {paths[0]} nor {paths[1]} exists: give the folder of {spec.name}, or "
-      f"--{flag}"
+      f"--data_dir={config.data_dir}: neither {paths[0]} nor {paths[1]} exists: give {spec.name}'s folder, or --{flag}"
     )
 
   def _paths_in_data_dir(self, split: str) -> list[str]:

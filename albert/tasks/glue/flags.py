@@ -92,8 +92,7 @@ class ClassifierConfig(FinetuningConfig):
   )
   group_column: str = option(
     "",
-    "name of a column, such as that of the author: --eval_share and --folds keep rows with the same value together "
-    "(task custom)",
+    "column, such as that of the author: --eval_share and --folds keep rows of one value together (task custom)",
   )
   column_names: str = option(
     "",

@@ -304,10 +304,7 @@ def _check_custom_flags(config: flags.ClassifierConfig, name: str, labels: Seque
     raise UserError(f"--label_separator={separator!r}: give a text without whitespace at its ends, such as ';'")
   for label in labels:
     if separator in label:
-      raise UserError(
-        f"--labels: the label {label!r} contains --label_separator={separator}: give another separator, or the labels "
-        "one by one"
-      )
+      raise UserError(f"--labels: the label {label!r} contains --label_separator={separator}: give another separator")
 
 
 def custom_spec(config: flags.ClassifierConfig, labels: Sequence[str]) -> TaskSpec:

@@ -194,8 +194,7 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
       )
     if model.sharing != "none" and depth % groups and depth != full_depth:
       raise UserError(
-        f"{source}: num_hidden_layers is {depth}, which the {groups} groups of layers cannot share evenly: give a "
-        f"multiple of {groups}"
+        f"{source}: num_hidden_layers is {depth}, which {groups} groups cannot share: give a multiple of {groups}"
       )
   if config.input_file and stages and all(stage.input_file not in (None, config.input_file) for stage in stages):
     raise UserError(

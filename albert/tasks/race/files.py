@@ -104,6 +104,7 @@ def find_passages(folder: str, flag: str) -> list[str]:
     with contextlib.suppress(files.NoMatchError):
       return files.expand_globs([files.join(folder, layout)], flag=flag)
   remedy = "the folder that holds train, dev and test" if flag == "--data_dir" else "a folder like RACE/dev"
+  remedy += ", or no --do_predict" if flag == "--data_dir" and os.path.basename(folder) == TEST else ""
   problem = "holds neither middle/*.txt and high/*.txt nor *.txt" if files.is_dir(folder) else "does not exist"
   raise UserError(f"{flag}: {folder} {problem}: give {remedy}")
 
@@ -180,8 +181,7 @@ def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQ
     answers = passage.answers if with_answers and passage.answers is not None else [None] * len(texts)
     if not len(texts) == len(option_lists) == len(answers):
       raise UserError(
-        f"{location}: {len(texts)} questions, {len(option_lists)} lists of options and {len(answers)} answers: give "
-        "one of each"
+        f"{location}: {len(texts)} questions, {len(option_lists)} lists of options and {len(answers)} answers"
       )
     for index, (text, options, answer) in enumerate(zip(texts, option_lists, answers, strict=True)):
       of_question = f"{location}: question {index + 1}"

@@ -297,7 +297,7 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
         if word_index == tag_index:
           raise UserError(
             f"{location}: column {word_index} is both the column of the words and that of the tags "
-            f"({counted(num_columns, 'column')}): give a file with tags, or another --word_column or --tag_column"
+            f"({counted(num_columns, 'column')}): separate columns by tabs or spaces, or give another --tag_column"
           )
       if len(fields) != num_columns:
         separator = "tabs" if has_tabs else "spaces"

@@ -94,7 +94,7 @@ def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
   completed = run_command(corpus, tmp_path / "out", spm_model, "--", "--project=p")
   assert completed.returncode == 2
   assert completed.stderr == (
-    "error: '--project=p': words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or "
+    "error: '--project=p': words after -- are flags of Apache Beam or Ray: give --runner=beam or ray, or "
     "leave them out\n"
   )
 
