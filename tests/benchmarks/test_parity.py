@@ -24,7 +24,7 @@ def write_recorded_tokens(path: Path, spm_model: str, *, num_wrong_ids: int) -> 
   return path
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_table_has_all_rows_and_the_reasons_of_skipped_comparisons(tmp_path: Path, spm_model: str) -> None:
   tokens = write_recorded_tokens(tmp_path / "tokens.json", spm_model, num_wrong_ids=0)
   only = [f"--only={name}" for name in ("optimizers", "conversion", "tokens", "original", "trained")]

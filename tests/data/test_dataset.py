@@ -52,7 +52,10 @@ def test_all_datasets_are_prefetched_by_this_function():
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not has_openssl(), reason="needs openssl")
-@pytest.mark.parametrize(("environment", "mebibytes"), [({}, 16), ({"GCS_READ_CACHE_BLOCK_SIZE_MB": "2"}, 2)])
+@pytest.mark.parametrize(
+  ("environment", "mebibytes"),
+  [pytest.param({}, 16, marks=pytest.mark.slow), ({"GCS_READ_CACHE_BLOCK_SIZE_MB": "2"}, 2)],
+)
 def test_an_open_shard_holds_one_block_of_a_bounded_size(tmp_path: Path, environment: dict[str, str], mebibytes: int):
   """Of three shards of 24 MiB, a block of each is requested at first, and the next ones when the stream gets there."""
   block = mebibytes * MIB
