@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import tf_keras as keras
 
 from albert.config.run import TrainConfig
 from albert.errors import RunError, Stopped
-from albert.io.progress import elapsed_time, log
+from albert.io.progress import elapsed_time
 from albert.io.text import counted
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
@@ -410,8 +411,6 @@ class Trainer:
   def _save(self, checkpoints: CheckpointManager, step: int, *, is_stopping: bool) -> None:
     """Saves the state. After a signal the process may be killed soon, so old checkpoints are not deleted then."""
     if self.cluster.is_chief:
-      if is_stopping:
-        log(f"a signal was received: saving step {step}")
       checkpoints.save(step, self.state(), prune=not is_stopping)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
@@ -518,7 +517,7 @@ class StopRequest:
   """A context manager that turns the first SIGTERM or SIGINT into a request to save and stop.
 
   The first signal only sets `signal_number`, which the training loop reads. A second one has its usual effect. The
-  handler prints nothing: it may interrupt a write to the same stream, which then raises an error. If C code, such as R
+  handler writes past sys.stderr, since it may interrupt a write to it, which then raises an error. If C code, such as R
   or a program that embeds Python, has installed a handler of a signal, this handler stays, because Python could not
   restore it.
 
@@ -543,6 +542,8 @@ class StopRequest:
   def _handle(self, signal_number: int, frame: FrameType | None) -> None:
     del frame
     self.signal_number = signal_number
+    with contextlib.suppress(OSError):
+      os.write(2, b"a signal was received: stopping after this step or evaluation; another one stops at once\n")
     signal.signal(signal_number, self._previous_handlers[signal_number])
 
   def error(self, step: int) -> Stopped:

@@ -290,7 +290,7 @@ def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, t
 
 
 @pytest.mark.usefixtures("eager_steps")
-def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch):
+def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch, capfd):
   """The training is finished then, but the command must not go on to evaluate and predict."""
   save, saved_steps = CheckpointManager.save, list[int]()
 
@@ -306,6 +306,7 @@ def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp
     train(input_file, tmp_path, num_train_steps=2)
   assert stopped.value.signal_number == signal.SIGINT
   assert saved_steps == [2]  # not a second time
+  assert "a signal was received: stopping after this step or evaluation; " in capfd.readouterr().err
 
 
 @pytest.mark.thorough
