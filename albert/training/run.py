@@ -496,7 +496,7 @@ def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan
   )
   usual_steps, usual_epochs = _usual_length(task, plan.stages[0].data.num_examples, plan.train.train_batch_size)
   if task.usual_epochs and not plan.train.num_train_epochs and num_steps > _MANY_TIMES * usual_steps:
-    advice = f"give --num_train_epochs={usual_epochs}"
+    advice = f"to train less, give --num_train_epochs={usual_epochs} and another --output_dir"
     log(f"warning: {epochs:,.0f} epochs, since {num_steps:,} steps are for more examples: {advice}")
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
   log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)

@@ -179,7 +179,7 @@ def test_a_run_that_learns_is_not_reported(
   assert metrics["accuracy"] > 0.9
   printed = capsys.readouterr().err
   assert "more than guessing" not in printed
-  assert "warning: 8 epochs, since 30 steps are for more examples: give num_train_epochs=50\n" in printed
+  assert "warning: 8 epochs, since 30 steps are for more examples: to train less, give num_train_epochs=50" in printed
   assert find_failure(str(tmp_path / "run"), metrics) is None
 
 
