@@ -89,7 +89,7 @@ def run(
     if operands is not None:
       operands[:] = arguments[1:]
     elif len(arguments) > 1:
-      raise UserError(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
+      raise UserError(f"unexpected argument {arguments[1]!r}: write --name=value, with quotes around spaces")
     return arguments
 
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries

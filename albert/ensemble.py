@@ -37,8 +37,7 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
     run_dirs: the output_dirs of two or more runs of one task on the same data.
     output_dir: where to write. The files have the same names as those of a run, among them eval_results.json.
 
-  Returns:
-    Metric -> value; {} if none of the predictions has labels.
+  Returns: Metric -> value; {} if none of the predictions has labels.
 
   Raises:
     UserError: there are fewer than two runs; a directory is given twice, is not the output_dir of a run, or is the

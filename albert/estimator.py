@@ -17,6 +17,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
+from albert.data.examples import EXAMPLE_INDEX
 from albert.data.rows import DataSource, TableData, is_path, is_text
 from albert.errors import UserError, python_messages
 from albert.io import files
@@ -308,18 +309,23 @@ class Estimator:
       self._check_batches(evaluate=True)
       step = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
-      with elapsed_time("evaluating"):
-        metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
+      latest, self.evaluator.latest = self.evaluator.latest, None
+      if latest and latest[0] == step:
+        metrics, outputs = latest[1:]
+      else:
+        with elapsed_time("evaluating"):
+          metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
       files.makedirs(self.results_dir)
       for split, outputs_of_split in outputs.items():
         self.task.write_evaluation(split, outputs_of_split, self.results_dir)
       files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **metrics})
-      self._log_failure(metrics)
+      self._log_failure(metrics, sum(len(of_split[EXAMPLE_INDEX]) for of_split in outputs.values() if of_split))
     return metrics
 
-  def _log_failure(self, metrics: Mapping[str, float]) -> None:
+  def _log_failure(self, metrics: Mapping[str, float], num_examples: int = 0) -> None:
     """Logs once whether the run has not learned more than guessing."""
-    if not self.has_logged_failure and (failure := find_failure(self.results_dir, metrics, self.task.best_loss)):
+    failure = find_failure(self.results_dir, metrics, self.task.best_loss, num_examples=num_examples)
+    if failure and not self.has_logged_failure:
       self.has_logged_failure = True
       log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
     elif "masked_lm_loss" in metrics and (loss := metrics["loss"]) > (guess := metrics["guessing_loss"]):

@@ -161,8 +161,7 @@ def _normalized_symbol(symbol: str, **switches: bool) -> str:
   normalized = normalize_text(symbol, **switches)
   if not normalized or " " in normalized:
     raise UserError(
-      f"--user_defined_symbols: {symbol!r} becomes {normalized!r} when the text is normalized, which is not one symbol:"
-      " leave it out"
+      f"--user_defined_symbols: {symbol!r} is normalized to {normalized!r}, which is not one symbol: leave it out"
     )
   if normalized != symbol:
     log(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized")
@@ -173,8 +172,7 @@ def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserErro
   """Returns the error for an exception of SentencePiece's trainer."""
   if match := _TOO_LARGE.search(message):
     return UserError(
-      f"--vocab_size={vocab_size}: this text gives at most {match.group(1)} pieces: "
-      f"set --vocab_size={match.group(1)} or give more text"
+      f"--vocab_size={vocab_size}: this text gives at most {match[1]} pieces: set --vocab_size={match[1]} or add text"
     )
   if match := _TOO_SMALL.search(message):
     return UserError(

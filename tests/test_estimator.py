@@ -85,6 +85,19 @@ def trained(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) 
   return estimator
 
 
+def test_the_last_evaluation_of_a_training_is_not_repeated(
+  settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  estimator = Estimator(classification(), output_dir=tmp_path / "run", **settings)
+  (expected,) = estimator.train().evaluations
+  with monkeypatch.context() as patch:
+    patch.setattr(estimator.evaluator, "run", None)
+    assert {"step": 4, **estimator.evaluate()} == expected
+  (tmp_path / "run" / "predictions_dev.tsv").unlink()
+  assert {"step": 4, **estimator.evaluate()} == expected
+  assert (tmp_path / "run" / "predictions_dev.tsv").exists()
+
+
 def test_an_exception_in_a_callback_ends_the_training(settings: dict[str, Any]) -> None:
   estimator = Estimator(classification(), **settings)
   with pytest.raises(ZeroDivisionError):
@@ -288,7 +301,7 @@ def test_an_estimator_exports_no_other_head_of_its_initial_weights(
 BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
   "label": (
     {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
-    r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
+    r"^eval: row 1: kind '7' is not a label of this task: 0, 1: correct it, or train with this label$",
   ),
   "number": ({"train": [("a", 1.0), ("b", 2.5)]}, r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg"),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),

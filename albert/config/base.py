@@ -127,8 +127,7 @@ def from_dict(cls: type[_ConfigT], values: Mapping[str, Any], *, source: str, st
     source: the file or flag that the values come from; errors name it.
     strict: whether a key that `cls` does not have is an error. Model configs are read with strict=False, because the
       original's albert_config.json has keys that this project does not use.
-  Returns:
-    The config. A field that `values` leaves out has its default.
+  Returns: The config. A field that `values` leaves out has its default.
   Raises:
     UserError: an unknown key, a wrong type or a value out of range; the message names `source`, the key and the value.
   """
@@ -225,8 +224,7 @@ def merge(cls: type[Config], *sources: Mapping[str, Any]) -> dict[str, Any]:
   Args:
     cls: the config class. Its fields' `instead_of` and `resets` are followed; see `option`.
     *sources: field name -> value, for example of a recipe, of a run, and of the command line.
-  Returns:
-    Field name -> value.
+  Returns: Field name -> value.
   """
   fields, alternative_of = option_fields(cls), alternatives(cls)
   merged: dict[str, Any] = {}

@@ -53,6 +53,7 @@ _NAMES_ELSEWHERE = {
   "output_dir": "output out out_dir save_dir output_path logging_dir log_dir",
   "text_columns": "text text_column text_field sentence1_key",
   "label_column": "label target target_column",
+  "separator": "sep delimiter",
   "eval_every_steps": "eval_steps eval_strategy evaluation_strategy eval_interval",
   "precision": "fp16 bf16 mixed_precision",
   "save_checkpoints_steps": "save_steps save_interval save_strategy",
@@ -234,8 +235,7 @@ def parse(argv: Sequence[str]) -> list[str]:
 
   Args:
     argv: the program's name and its arguments.
-  Returns:
-    The program's name and the arguments that are not flags.
+  Returns: The program's name and the arguments that are not flags.
   Raises:
     UserError: an unknown flag, a missing required flag, a bad value, both names of one flag, or a flag file that is no
       text.

@@ -143,8 +143,7 @@ def named_model(name: str, source: str = "--model") -> ModelConfig:
     name: a key of MODELS, such as "albert_base".
     source: what gives the name, for the error.
 
-  Returns:
-    The config.
+  Returns: The config.
 
   Raises:
     UserError: an unknown name; the message lists the known ones.
@@ -201,8 +200,7 @@ def _from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[
   model_type = str(values["model_type"])
   if model_type not in _HUGGINGFACE_DEFAULTS:
     raise UserError(
-      f"{source}: model_type is {format_value(values['model_type'])}, not 'albert' or 'bert': give the config of an "
-      "ALBERT or a BERT"
+      f"{source}: model_type is {format_value(values['model_type'])}, not 'albert' or 'bert': give one of these"
     )
   for key, value in _REQUIRED_VALUES.items():
     if values.get(key, value) != value:

@@ -56,8 +56,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     model: the model.
     directory: an existing directory.
     architecture: the class that config.json names; empty for the class with the model's head.
-  Returns:
-    The rows of the report.
+  Returns: The rows of the report.
   Raises:
     UserError: the classifier has one output, and neither `architecture` nor the model's files say whether it is for
       multiple choice or a regression; `architecture` needs a pooler that the model lacks; or it is a class of BERT, and

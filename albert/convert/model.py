@@ -98,8 +98,7 @@ def expand_sharing(model: ConvertedModel, *, ungroup: bool = False) -> Converted
   Args:
     model: the model.
     ungroup: whether every layer must be a group of its own.
-  Returns:
-    `model` itself if nothing has to change.
+  Returns: `model` itself if nothing has to change.
   """
   config = model.config
   layers = config.num_hidden_layers

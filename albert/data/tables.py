@@ -140,9 +140,8 @@ class Table(Rows):
     for row, value in enumerate(self.non_empty_texts(name)):
       index = index_of_label.get(label_name(value))
       if index is None:
-        raise UserError(
-          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {join_names(labels)}"
-        )
+        known = f"{join_names(labels)}: correct it, or train with this label"
+        raise UserError(f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {known}")
       indices[row] = index
     return indices
 
@@ -227,7 +226,8 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, list(index_of_label))):
     for label in labels_of_row:
       if label not in index_of_label:
-        raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {join_names(labels)}")
+        known = f"{join_names(labels)}: correct it, or train with this label"
+        raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {known}")
       matrix[row, index_of_label[label]] = 1
   return matrix
 
@@ -346,10 +346,9 @@ def _read_delimited(
       add_field(fields[index])
   if len(damaged_rows) > tolerated_damage * len(line_numbers):
     number, fields = damaged_rows[0]
-    raise UserError(
-      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({quote_names(header)}): "
-      f"fields are separated by {SEPARATORS[found_separator]}"
-    )
+    remedy = f"fields are separated by {SEPARATORS[found_separator]}" if any(fields) else "remove the blank line"
+    columns_found = f"{counted(len(fields), 'column')} instead of {num_fields} ({quote_names(header)})"
+    raise UserError(f"{path}, line {number}: {columns_found}: {remedy}")
   return Table(path, columns, line_numbers, "line", damaged_lines=[number for number, _ in damaged_rows])
 
 

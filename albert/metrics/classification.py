@@ -131,8 +131,7 @@ def compute(
     predictions: [N] or [N, C].
     positive_class: the class that POSITIVE_METRICS are of.
 
-  Returns:
-    Name -> value.
+  Returns: Name -> value.
   """
   of_class = (labels == positive_class).astype(int), (predictions == positive_class).astype(int)
   return {name: METRICS[name](*of_class if name in POSITIVE_METRICS else (labels, predictions)) for name in names}

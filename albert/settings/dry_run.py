@@ -101,7 +101,7 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
   """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
   config, settings, model = resolved.config, resolved.settings, resolved.model_config
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
-  if config.do_train and not train.num_train_epochs:
+  if (config.do_train or config.chip) and not train.num_train_epochs:
     optimizer = resolve_warmup(optimizer, train.num_train_steps, is_default=config.warmup_is_default)
   sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [

@@ -444,8 +444,7 @@ def unused_gpu_warning(facts: GpuFacts) -> str | None:
   Args:
     facts: what the system says. The function is called only if TensorFlow has found no GPU.
 
-  Returns:
-    The line, with the remedy; None if the machine has no GPU.
+  Returns: The line, with the remedy; None if the machine has no GPU.
   """
   if not facts.gpus:
     return None

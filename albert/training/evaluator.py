@@ -86,6 +86,8 @@ class Evaluator:
     self.precision = precision
     self.accumulator = Accumulator(task.metric_names())
     self._splits: dict[str, Dataset] | None = None
+    # Step, metrics and outputs of the latest evaluation during training, for one use after it.
+    self.latest: tuple[int, dict[str, float], dict[str, DatasetOutputs]] | None = None
 
   @tf.function(reduce_retracing=True, autograph=False)
   def _evaluate_batch(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:

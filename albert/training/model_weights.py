@@ -215,8 +215,7 @@ class ModelWeights:
     if self._source != config.init_checkpoint and (missing := self.load_initial()):
       self._source = None
       raise UserError(
-        f"--init_checkpoint={config.init_checkpoint}: lacks {counted_names(missing, 'weight')}; fine-tune it "
-        "first, with --do_train"
+        f"--init_checkpoint={config.init_checkpoint}: lacks {counted_names(missing, 'weight')}; give --do_train, too"
       )
     dtype = self._plan.evaluation_precision
     log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run, {dtype})")

@@ -446,7 +446,8 @@ class EvaluationsInTraining:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     assert self._log is not None
     with elapsed_time(f"step {step}: evaluating"):
-      metrics, _ = self._evaluator.evaluate(self._train.max_eval_steps)
+      metrics, outputs = self._evaluator.evaluate(self._train.max_eval_steps)
+    self._evaluator.latest = (step, metrics, outputs)
     metric, loss = self._task.best_metric, metrics.get(self._task.best_loss)
     self._checkpoints.check_lock()
     is_best = self._cluster.is_chief and self._checkpoints.record_evaluation(
@@ -566,8 +567,8 @@ _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
 _F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
 _F1_MARGIN = 1.0
-# An accuracy is better than guessing if it is greater by more than this. Of 300 examples chance seldom gets more right.
-_ACCURACY_MARGIN = 0.05
+# An accuracy is better than guessing if it is greater by more than this, and by more than two standard errors.
+_ACCURACY_MARGIN = 0.02
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
@@ -575,6 +576,8 @@ _NARROW = 512
 _MANY_TIMES = 10
 # Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
 _MAX_ADVISED_EPOCHS = 100
+# If no seed of so many learns, the weights are at fault.
+_MANY_RUNS = 5
 
 
 def _usual_length(task: Task, num_examples: int, batch_size: int) -> tuple[int, int]:
@@ -626,7 +629,9 @@ def read_training_loss(output_dir: str) -> TrainingLoss | None:
   return files.read_json(path, TrainingLoss, remedy, nan_is_null=True) if files.exists(path) else None
 
 
-def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> str | None:
+def find_failure(
+  output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS, *, num_examples: int = 0
+) -> str | None:
   """Compares a run with guessing.
 
   A run has failed if its training loss is that of guessing, and so are its loss and its accuracy on the development
@@ -636,6 +641,7 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
     output_dir: the directory of the run.
     metrics: the metrics of its evaluation, with guessing_loss; {} if there was none.
     loss_name: the name of the loss in them: "loss", or SPLIT_loss with several evaluation sets.
+    num_examples: the number of examples of the development set; 0 if it is not known.
   Returns: what shows the failure, as a part of a sentence; None if the run has learned something, or if this is not
     known.
   """
@@ -661,9 +667,11 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   accuracy = next((name for name in metrics if name in guesses and name != loss_name), None)
   if accuracy is None:
     return reason
-  if metrics[accuracy] > guesses[accuracy] + _ACCURACY_MARGIN:
+  guessed = guesses[accuracy]
+  standard_error = math.sqrt(guessed * (1 - guessed) / (num_examples or math.inf))
+  if metrics[accuracy] > guessed + max(_ACCURACY_MARGIN, 2 * standard_error):
     return None
-  return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guesses[accuracy]:.4g})"
+  return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guessed:.4g})"
 
 
 def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig, *, is_command: bool = True) -> str:
@@ -693,7 +701,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   if not low <= rate <= high:
     flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
     remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
-  runs = f"--num_runs={max(5, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
+  runs = f"--num_runs={max(_MANY_RUNS, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
+  if config.num_runs >= _MANY_RUNS and config.init_checkpoint:
+    runs = f"--init_checkpoint with other weights than {config.init_checkpoint}"
   remedies.append(runs if is_command else f"--seed={train.seed + config.num_runs} or another seed")
   advice = "; if that is not enough, ".join(remedies)
   return f"warning: this run has not learned more than guessing: {failure}: give, in a new --output_dir, {advice}"

@@ -278,8 +278,7 @@ def check_sharding(strategy: tf.distribute.Strategy, optimizer: OptimizerConfig)
     )
   if optimizer.optimizer == "tfa_lamb":
     raise UserError(
-      "--shard_optimizer_state does not work with --optimizer=tfa_lamb: give --optimizer=lamb --bias_correction, which "
-      "computes the same"
+      "--shard_optimizer_state does not work with --optimizer=tfa_lamb: give --optimizer=lamb --bias_correction"
     )
 
 

@@ -61,8 +61,7 @@ class Array:
     description = f"{self.flag}={self.file}: {self.name}"
     if self.dtype not in _FLOAT_TYPES:
       raise UserError(
-        f"{description} holds {self.dtype} values: weights are {', '.join(_FLOAT_TYPES)}; give the file of the model "
-        "as it was trained"
+        f"{description} holds {self.dtype} values: weights are {', '.join(_FLOAT_TYPES)}; give the trained file"
       )
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes infinite, which is refused below
       value = np.asarray(self.read_raw(), np.float32)
@@ -100,8 +99,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   Args:
     prefix: the path of its files without .index and .data-*.
     flag: the flag with which the user gave it, for errors.
-  Returns:
-    Name -> array.
+  Returns: Name -> array.
   Raises:
     UserError: the files are missing or damaged.
   """
@@ -142,8 +140,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   Args:
     path: the file.
     flag: the flag with which the user gave the file, for errors.
-  Returns:
-    Name -> array.
+  Returns: Name -> array.
   Raises:
     UserError: the file is missing or damaged.
   """

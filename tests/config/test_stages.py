@@ -88,7 +88,7 @@ def test_bad_stages_are_refused_in_one_line(case):
 
 def test_the_number_of_layers_of_a_stage_is_a_multiple_of_the_number_of_groups():
   four_groups = dataclasses.replace(MODEL, num_hidden_groups=4)
-  with pytest.raises(UserError, match=r"num_hidden_layers is 6, which the 4 groups .* give a multiple of 4"):
+  with pytest.raises(UserError, match=r"num_hidden_layers is 6, which 4 groups .* give a multiple of 4"):
     parse_stages([{"until": 0.5, "num_hidden_layers": 6}, {"until": 1}], four_groups)
   assert len(parse_stages([{"until": 0.5, "num_hidden_layers": 8}, {"until": 1}], four_groups)) == 2
   without_sharing = dataclasses.replace(MODEL, sharing="none")

@@ -148,7 +148,7 @@ MISTAKES = {
     r"t\.tsv, line 3: 3 columns instead of 4 \('id', 'text', 'score', 'label'\): .*tabs",
   ),
   "too many columns": (GOOD_FILE + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
-  "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 column instead of 4"),
+  "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: .*: remove the blank line"),
   "empty field": (GOOD_FILE + tsv_line(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
   "empty label": (GOOD_FILE + tsv_line(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
   "duplicate id": (

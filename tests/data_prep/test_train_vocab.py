@@ -104,7 +104,7 @@ def test_user_defined_symbols_are_normalized_like_the_text(capsys: pytest.Captur
     pieces = processor.encode(normalize_text(lines[0], do_lower_case=not keeps, keep_accents=keeps), out_type=str)
     assert set(expected) <= set(pieces)
     assert ("--user_defined_symbols: <URL> becomes <url>, as the text" in capsys.readouterr().err) == (not keeps)
-  with pytest.raises(UserError, match=r"--user_defined_symbols: '.*' becomes '' when the text is normalized"):
+  with pytest.raises(UserError, match=r"--user_defined_symbols: '.*' is normalized to ''"):
     train_model(lines, vocab_size=29, user_defined_symbols=["\u0301"])
 
 

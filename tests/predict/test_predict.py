@@ -209,7 +209,7 @@ def test_a_line_that_is_too_long_is_refused_when_the_lines_before_it_are_answere
   assert answer_lines(b"12345678\r\n12345678", LengthModel(), batch_size=2) == [{"length": 8}] * 2
   batches = answer_batches(b"a\n123456789\nb\n", 2)
   assert next(batches) == [{"length": 1}]
-  with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: give a shorter text"):
+  with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: divide it into"):
     next(batches)
 
 

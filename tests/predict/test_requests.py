@@ -47,7 +47,7 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
     (PAIR_FIELDS, b'{"text_a": "a", "text_b": 5}', r"'text_b' must be a text, it is 5"),
     (CHOICE_FIELDS, b'{"article": "a", "options": "b"}', r"'options' must be a list of texts"),
     (CHOICE_FIELDS, b'{"article": "a", "options": [1]}', r"must be a list of texts"),
-    (PAIR_FIELDS, b'{"text_a": ', r"not JSON \(Expecting value, column 12\)"),
+    (PAIR_FIELDS, b'{"text_a": ', r"not JSON \(it ends too early, column 12\)"),
     (PAIR_FIELDS, b'{"text_a": "\xff"}', r"not UTF-8 \(byte 13 of the line is 0xff\)"),
     (
       CHOICE_FIELDS,

@@ -76,7 +76,7 @@ def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path:
   with pytest.raises(UserError, match=r"weights.index"):
     find_weights(str(tmp_path / "checkpoints" / "step-10"))
   (tmp_path / "checkpoints" / "step-9" / "weights.index").unlink()
-  with pytest.raises(UserError, match=f"--init_checkpoint={tmp_path}: all of its checkpoints are damaged, as the warn"):
+  with pytest.raises(UserError, match=f"--init_checkpoint={tmp_path}: all its checkpoints are damaged, as the warn"):
     find_weights(str(tmp_path))
 
 
@@ -111,8 +111,8 @@ def write_run_with_head(directory: Path, data_settings: dict[str, str]) -> str:
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"task": "classifier", "labels": "yes,no"}, r"labels 'no,yes', this run has 'yes,no'; give --fresh_head"),
-    ({"task": "race"}, r"task 'classifier', this run has 'race'; give --fresh_head"),
+    ({"task": "classifier", "labels": "yes,no"}, r"labels 'no,yes', not 'yes,no'; give --fresh_head"),
+    ({"task": "race"}, r"task 'classifier', not 'race'; give --fresh_head"),
   ],
 )
 def test_a_head_of_other_labels_or_another_task_is_refused(tmp_path: Path, settings: dict, message: str):

@@ -136,8 +136,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
       questions.append(SquadQuestion(question_id, len(questions), entry.question, paragraph, answers))
     if with_answers and version_2 and not has_key and len(questions) > num_before:
       raise UserError(
-        f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
-        "or give a v2.0 file"
+        f"{source}: no question says is_impossible, as in SQuAD v1.1: leave out --version_2_with_negative, or give v2.0"
       )
   return questions
 

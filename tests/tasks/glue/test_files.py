@@ -269,11 +269,20 @@ def test_numbers_that_are_taken_for_labels_are_pointed_out(
   )
 
 
-def test_equal_labels_of_a_regression_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"regression": True}, "all labels are 2.5, so there is nothing to learn from the texts"),
+    ({"labels": "2.5,no"}, "no row has the label 'no', so it is not learned"),
+  ],
+)
+def test_labels_that_cannot_be_learned_are_pointed_out(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
+) -> None:
   (tmp_path / "t.csv").write_text("text,label\na,2.5\nb,2.5\n")
-  config = custom_config(regression=True, text_columns="text", train_file=str(tmp_path / "t.csv"))
+  config = custom_config(text_columns="text", train_file=str(tmp_path / "t.csv"), **options)
   TextData(config).read(train=True, evaluate=False, predict=False)
-  assert "t.csv: all labels are 2.5, so there is nothing to learn from the texts" in capsys.readouterr().err
+  assert f"t.csv: {message}" in capsys.readouterr().err
 
 
 def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> None:

@@ -121,7 +121,7 @@ def test_a_bad_question_is_named(tmp_path: Path, changes: dict[str, Any], messag
 
 
 def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
-  with pytest.raises(UserError, match=r"no question says is_impossible, so this is a SQuAD v1\.1 file: leave out"):
+  with pytest.raises(UserError, match=r"no question says is_impossible, as in SQuAD v1\.1: leave out"):
     read_files(write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978")), version_2=True)
   with pytest.raises(UserError, match=r"question b has no answer.* \(or is_impossible: true\)"):
     read_files(write_questions(tmp_path, make_qa("b", "Why?", CONTEXT, is_impossible=False)), version_2=True)
