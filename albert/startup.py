@@ -190,7 +190,8 @@ def set_verbosity(value: str) -> str:
 
   Args:
     value: "quiet" for warnings and errors only; "normal"; or "verbose" for more, such as all metrics of a step.
-  Returns: The value before.
+  Returns:
+    The value before.
   Raises:
     UserError: another value is given.
 

@@ -143,7 +143,8 @@ def named_model(name: str, source: str = "--model") -> ModelConfig:
     name: a key of MODELS, such as "albert_base".
     source: what gives the name, for the error.
 
-  Returns: The config.
+  Returns:
+    The config.
 
   Raises:
     UserError: an unknown name; the message lists the known ones.

@@ -362,7 +362,8 @@ def check_scale(directory: str, scale: str) -> None:
   recorded = files.read_json(path, _ScaleFile, "delete this file").scale if files.exists(path) else scale
   if recorded != scale:
     raise UserError(
-      f"--scale={scale}: {directory} has results of the scale {recorded} ({path}): give it, or another --output_dir"
+      f"--scale={scale}: {directory} has results of the scale {recorded} ({path}): give --scale={recorded}, or another "
+      "--output_dir"
     )
 
 
