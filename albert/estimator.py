@@ -324,10 +324,10 @@ class Estimator:
 
   def _log_failure(self, metrics: Mapping[str, float], num_examples: int = 0) -> None:
     """Logs once whether the run has not learned more than guessing."""
-    failure = find_failure(self.results_dir, metrics, self.task.best_loss, num_examples=num_examples)
-    if failure and not self.has_logged_failure:
+    directory, loss_name = self.results_dir, self.task.best_loss
+    if not self.has_logged_failure and (failure := find_failure(directory, metrics, loss_name, num_examples)):
       self.has_logged_failure = True
-      log(failure_warning(failure, self.results_dir, self.task, self.config, is_command=self._definition is None))
+      log(failure_warning(failure, directory, self.task, self.config, is_command=self._definition is None))
     elif "masked_lm_loss" in metrics and (loss := metrics["loss"]) > (guess := metrics["guessing_loss"]):
       reason = f"the held-out loss is {loss:.4g}, worse than that of guessing, {guess:.4g}"
       evaluations = logs.read(files.join(self.results_dir, output_files.EVALUATIONS))

@@ -102,7 +102,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-  """Runs the files first that take longest, since a worker runs a whole file, and the others would wait at the end."""
+  """Puts the longest files first. A worker runs a whole file, so the others would wait for a long one at the end."""
   items.sort(key=lambda item: item.path.name not in _LONGEST_FILES)
 
 

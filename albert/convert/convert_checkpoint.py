@@ -48,8 +48,7 @@ def convert(
       none.
     max_position_embeddings: the number of positions, see albert.convert.larger_model.add_positions; None for those of
       the model.
-  Returns:
-    The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
+  Returns: The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
   Raises:
     UserError: bad input, output_dir is not empty, or the format cannot express the model.
   """

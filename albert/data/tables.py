@@ -140,10 +140,13 @@ class Table(Rows):
     for row, value in enumerate(self.non_empty_texts(name)):
       index = index_of_label.get(label_name(value))
       if index is None:
-        known = f"{join_names(labels)}: correct it, or train with this label"
-        raise UserError(f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {known}")
+        raise _unknown_label(f"{self.location(row)}: {name} {value.strip()!r}", labels)
       indices[row] = index
     return indices
+
+
+def _unknown_label(value: str, labels: Sequence[str]) -> UserError:
+  return UserError(f"{value} is not a label of this task: {join_names(labels)}: correct it, or train with this label")
 
 
 def parse_number(text: str) -> float:
@@ -226,8 +229,7 @@ def label_matrix(table: Table, column: str, labels: Sequence[str], separator: st
   for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, list(index_of_label))):
     for label in labels_of_row:
       if label not in index_of_label:
-        known = f"{join_names(labels)}: correct it, or train with this label"
-        raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {known}")
+        raise _unknown_label(f"{table.location(row)}: {column} {label!r}", labels)
       matrix[row, index_of_label[label]] = 1
   return matrix
 

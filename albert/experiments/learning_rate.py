@@ -155,8 +155,8 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   if not isinstance(data, PretrainingData):
     raise UserError("--find_learning_rate: needs local shards: copy some of those on gs://")
   sweep = Sweep(resolved, data)
-  num_rates, share = len(sweep.rates), len(sweep.rates) * sweep.num_steps / config.train.num_train_steps
-  log(f"{num_rates} rates, {sweep.num_steps:,} steps each: together {share:.0%} of the steps of the run")
+  share = len(sweep.rates) * sweep.num_steps / config.train.num_train_steps
+  log(f"{len(sweep.rates)} rates, {sweep.num_steps:,} steps each: together {share:.0%} of the steps of the run")
   if config.dry_run:
     print(runner.format_commands(sweep))
     log(NOTHING_DONE)

@@ -76,9 +76,8 @@ def decode(
     return values
   except json.JSONDecodeError as error:
     line = f", line {error.lineno}" if "\n" in text and text.strip() else ""
-    ends_early = error.msg.startswith("Unterminated") or not text[error.pos :].strip()
-    problem = "it ends too early" if ends_early else error.msg
-    problem = f"{problem}, column {error.colno}" if text.strip() else "it is empty"
+    is_cut = error.msg.startswith("Unterminated") or not text[error.pos :].strip()
+    problem = f"{'it ends too early' if is_cut else error.msg}, column {error.colno}" if text.strip() else "it is empty"
     raise UserError(f"{source}{line}: not JSON ({problem}){remedy_suffix}") from error
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error

@@ -66,7 +66,8 @@ class Progress:
     self.done = self._done_before = done
     self.note = ""
     self.cost: Callable[[int], float] = float
-    self.pause_every, self._pauses = 0, [0.0]  # seconds of each pause, after a first 0
+    self.pause_every = self._num_pauses = 0
+    self._pause_seconds = 0.0  # of all pauses so far
     self._start_time = self._last_line_time = time.monotonic()
     self._shown: int | None = -1 if verbosity() == VERBOSE else None  # the amount in the last line; -1: before it
     self._bar = None
@@ -90,17 +91,20 @@ class Progress:
     """Context of other work: the rate leaves it out, and the time left has it for each pause to come."""
     start = time.monotonic()
     yield
-    self._pauses.append(time.monotonic() - start)
+    self._num_pauses += 1
+    self._pause_seconds += time.monotonic() - start
 
   def _work_seconds(self) -> float:
-    return max(time.monotonic() - self._start_time - sum(self._pauses), 1e-9)
+    return max(time.monotonic() - self._start_time - self._pause_seconds, 1e-9)
 
   def seconds_left(self) -> float:
     """Estimates the seconds until the end; infinity before the first unit is done."""
     first, done, last = map(self.cost, (self._done_before, self.done, self.total))
-    pauses = -(-self.total // self.pause_every) - self.done // self.pause_every if self.pause_every else 0
-    seconds_of_pauses = pauses * sum(self._pauses) / max(1, len(self._pauses) - 1)
-    return self._work_seconds() * (last - done) / (done - first) + seconds_of_pauses if done > first else math.inf
+    if done <= first:
+      return math.inf
+    pauses = math.ceil(self.total / self.pause_every) - self.done // self.pause_every if self.pause_every else 0
+    seconds_of_pauses = pauses * self._pause_seconds / max(1, self._num_pauses)
+    return self._work_seconds() * (last - done) / (done - first) + seconds_of_pauses
 
   def _print_line(self) -> None:
     self._shown = self.done

@@ -211,7 +211,7 @@ class MetricsLog:
       self._progress.update(step - self._progress.done)
 
   def evaluation(self) -> contextlib.AbstractContextManager[None]:
-    """Context of an evaluation, which the progress counts apart from the steps."""
+    """A context manager for an evaluation, whose time the progress does not count as time of steps."""
     return self._progress.pause() if self._progress else contextlib.nullcontext()
 
   def close(self) -> None:

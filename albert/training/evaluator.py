@@ -86,7 +86,7 @@ class Evaluator:
     self.precision = precision
     self.accumulator = Accumulator(task.metric_names())
     self._splits: dict[str, Dataset] | None = None
-    # Step, metrics and outputs of the latest evaluation during training, for one use after it.
+    # The latest evaluation during training: step, metrics and outputs. Estimator.evaluate uses it once.
     self.latest: tuple[int, dict[str, float], dict[str, DatasetOutputs]] | None = None
 
   @tf.function(reduce_retracing=True, autograph=False)

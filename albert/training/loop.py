@@ -371,7 +371,7 @@ class Trainer:
       if num_signaled:
         raise stop.error(step)
       if evaluate is not None and must_evaluate:
-        with speed.paused():
+        with speed.paused(), metrics_log.evaluation():
           must_stop_early = evaluate(step)
         if must_stop_early:
           break

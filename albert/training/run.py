@@ -46,7 +46,7 @@ from albert.runs.logs import (
   kind_of,
   read_metrics,
 )
-from albert.runs.watch import COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
+from albert.runs.watch import ACCURACY_MARGIN, COLLAPSE, GUESSING_SHARE, PLATEAU, SPIKE, WATCHED_METRICS, Watch
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
@@ -461,9 +461,7 @@ class EvaluationsInTraining:
 
   def evaluate_step(self, metrics_log: MetricsLog, step: int) -> bool:
     """Evaluates a step of the training loop. Returns whether training must end."""
-    with metrics_log.evaluation():
-      metrics = self.evaluate(step)
-    metrics_log.write_evaluation(step, metrics)
+    metrics_log.write_evaluation(step, self.evaluate(step))
     return self.must_stop()
 
   def evaluate_if_missing(self, step: int, *, is_over: bool) -> None:
@@ -567,8 +565,6 @@ _PARTS_OF_LOG = 4
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
 _F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
 _F1_MARGIN = 1.0
-# An accuracy is better than guessing if it is greater by more than this, and by more than two standard errors.
-_ACCURACY_MARGIN = 0.02
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
@@ -630,7 +626,7 @@ def read_training_loss(output_dir: str) -> TrainingLoss | None:
 
 
 def find_failure(
-  output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS, *, num_examples: int = 0
+  output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS, num_examples: int = 0
 ) -> str | None:
   """Compares a run with guessing.
 
@@ -668,8 +664,9 @@ def find_failure(
   if accuracy is None:
     return reason
   guessed = guesses[accuracy]
+  # Of few examples, guessing itself may be right by chance up to two standard errors more often.
   standard_error = math.sqrt(guessed * (1 - guessed) / (num_examples or math.inf))
-  if metrics[accuracy] > guessed + max(_ACCURACY_MARGIN, 2 * standard_error):
+  if metrics[accuracy] > guessed + max(ACCURACY_MARGIN, 2 * standard_error):
     return None
   return f"{reason}, {accuracy} {metrics[accuracy]:.4g} (guessing {guessed:.4g})"
 

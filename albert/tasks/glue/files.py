@@ -289,11 +289,11 @@ class TextData(FinetuningData):
 
   def _log_training(self) -> None:
     spec, config = self.spec, self.config
-    summaries = self.summaries()
-    for split, description in summaries.items():
+    for split, description in self.summaries().items():
       log(summary_line(split, description), is_detail=True)
-    if absent := [label for label, count in summaries[TRAIN].get("labels", {}).items() if not count]:
-      log(f"warning: {self.source_names(TRAIN)}: no row has the label {quote_names(absent)}, so it is not learned")
+      absent = [label for label, count in description.get("labels", {}).items() if not count]
+      if absent and split == TRAIN:
+        log(f"warning: {self.source_names(split)}: no row has the label {quote_names(absent)}, so it is not learned")
     if spec.is_regression and not np.ptp(self._rows[TRAIN].labels):
       number = self._rows[TRAIN].labels[0]
       log(

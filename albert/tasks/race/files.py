@@ -103,8 +103,9 @@ def find_passages(folder: str, flag: str) -> list[str]:
   for layout in (files.join("*", "*.txt"), "*.txt"):
     with contextlib.suppress(files.NoMatchError):
       return files.expand_globs([files.join(folder, layout)], flag=flag)
-  remedy = "the folder that holds train, dev and test" if flag == "--data_dir" else "a folder like RACE/dev"
-  remedy += ", or no --do_predict" if flag == "--data_dir" and os.path.basename(folder) == TEST else ""
+  remedy = "a folder like RACE/dev"
+  if flag == "--data_dir":
+    remedy = "the folder that holds train, dev and test" + ", or no --do_predict" * folder.endswith(TEST)
   problem = "holds neither middle/*.txt and high/*.txt nor *.txt" if files.is_dir(folder) else "does not exist"
   raise UserError(f"{flag}: {folder} {problem}: give {remedy}")
 
