@@ -263,12 +263,12 @@ def read_header(path: str) -> list[str]:
   """Returns the names of the columns of a file.
 
   Returns:
-    The fields of the first line, or the keys of the first JSON object; [] if the file is empty.
+    The fields of the first line, or the keys of the first object; [] if the file is empty.
   """
   if _extension(path) == PARQUET_EXTENSION:
     return parquet_column_names(path)
   if is_json_file(path):
-    return next((list(values) for _, values in _read_json_objects(path)), [])
+    return next((list(values) for _, _, values in read_objects(path)), [])
   return _header(_read_rows(path, _usual_separator(path)))
 
 
@@ -285,8 +285,7 @@ def read_table(
 
   Args:
     source: the path of the file, or the rows. The extension of a file determines its format: .csv; .jsonl, .json or
-      .ndjson for files with one JSON object on each line; .parquet; any other extension for files with tab-separated
-      fields.
+      .ndjson for a JSON object on each line or a list of objects; .parquet; any other for tab-separated fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
     separator: what separates the fields; "" for commas in .csv files and tabs in others, or for the one of SEPARATORS
@@ -309,7 +308,7 @@ def read_table(
   if isinstance(source, Rows):
     return _table_of_rows(source, names, list_columns)
   if is_json_file(source):
-    return _read_json_lines(source, names, list_columns)
+    return _read_json(source, names, list_columns)
   return _read_delimited(source, names, header, separator, tolerated_damage)
 
 
@@ -397,7 +396,7 @@ def _extension(path: str) -> str:
 
 
 def is_json_file(path: str) -> bool:
-  """Whether the extension of a file says that it has one JSON object on each line."""
+  """Whether the extension of a file says that it has JSON objects."""
   return _extension(path) in _JSON_EXTENSIONS
 
 
@@ -471,31 +470,32 @@ def read_objects(source: DataSource) -> Iterator[tuple[str, int, dict[str, Any]]
   if isinstance(source, Rows):
     for index, number in enumerate(source.row_numbers):
       yield source.location(index), number, source.values(index)
-  elif next((line.lstrip()[:1] for _, line in read_lines(source) if line.strip()), "") == "[":
-    for number, values in enumerate(files.read_json(source, list[dict[str, Any]], "give a list of objects")):
-      yield f"{source}: $[{number}]", number, values
+  elif _is_list(source):
+    text = "".join(line for _, line in read_lines(source))
+    for number, values in enumerate(json_values.parse(source, text, list[dict[str, Any]], "give a list of objects")):
+      yield f"{source}: row {number}", number, values
   else:
-    for number, values in _read_json_objects(source):
-      yield f"{source}, line {number}", number, values
+    for number, line in read_lines(source):
+      if line.strip():
+        location = f"{source}, line {number}"
+        yield location, number, json_values.parse(location, line.rstrip(), dict[str, Any], "give an object a line")
 
 
-def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
-  for number, line in read_lines(path):
-    if line.strip():
-      yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
+def _is_list(path: str) -> bool:
+  """Whether a JSON file holds a list of objects, and not an object on each line."""
+  return next((line.lstrip()[:1] for _, line in read_lines(path) if line.strip()), "") == "["
 
 
-def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
+def _read_json(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
-  line_numbers: list[int] = []
-  for number, json_object in _read_json_objects(path):
-    line_numbers.append(number)
+  row_numbers: list[int] = []
+  for location, number, values in read_objects(path):
+    row_numbers.append(number)
     for name, column in columns.items():
-      if name not in json_object:
-        raise UserError(f"{path}, line {number}: no {name!r}; there are: {quote_names(json_object)}")
-      column.append(field_text(json_object[name], f"{path}, line {number}", name, list_columns.get(name)))
-  return Table(path, columns, line_numbers, "line")
+      if name not in values:
+        raise UserError(f"{location}: no {name!r}; there are: {quote_names(values)}")
+      column.append(field_text(values[name], location, name, list_columns.get(name)))
+  return Table(path, columns, row_numbers, "row" if _is_list(path) else "line")
 
 
 def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:

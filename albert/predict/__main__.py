@@ -34,8 +34,7 @@ def define_flags() -> None:
     "str",
     "model",
     "",
-    "what albert.export wrote (one version, or the directory of all versions), the output_dir of a run, or a directory "
-    "from Hugging Face",
+    "what albert.export wrote (one version or all), the output_dir of a run, or a directory from Hugging Face",
   )
   command_flags.define("str", "input_file", "", "file to read instead of standard input")
   command_flags.define(

@@ -65,6 +65,7 @@ def write_file(tmp_path: Path, content: bytes, name: str = "table.tsv") -> str:
     ("table.CSV", encode_csv([HEADER, *ROWS]) + b"\r\n"),
     ("table.jsonl", encode_json_lines(ROWS)),
     ("table.json", b"\xef\xbb\xbf" + encode_json_lines(ROWS) + b"\n"),
+    ("list.json", json.dumps([dict(zip(HEADER, row, strict=True)) for row in ROWS], indent=1).encode()),
     ("table.txt", encode_tsv([HEADER, *ROWS])),
   ],
 )
@@ -73,8 +74,8 @@ def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, content:
   assert read_header(path) == HEADER
   table = read_table(path, ["label", "text"])
   assert table.columns == {"label": ["1", "0", "1"], "text": [row[1] for row in ROWS]}
-  first_line = 1 if "json" in name else 2  # JSON lines have no header
-  assert list(table.row_numbers) == [first_line, first_line + 1, first_line + 2]
+  first = {"list.json": 0, "table.jsonl": 1, "table.json": 1}.get(name, 2)  # JSON has no header
+  assert list(table.row_numbers) == [first, first + 1, first + 2]
 
 
 def test_the_header_may_be_an_argument_for_a_file_without_a_header(tmp_path: Path) -> None:
@@ -205,11 +206,8 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
     ("t.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2\n', r"t\.jsonl, line 2: not JSON \(.*, column"),
     ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: must be an object, it is a list"),
     ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: 'id', 'sentence'"),
-    (
-      "t.jsonl",
-      b'{"id": 1, "text": ["a"]}\n',
-      r"t\.jsonl, line 1: 'text' must be a text or a number, is a list: give --multi_label if",
-    ),
+    ("t.json", b'[{"id": 1, "text": "a"}, {"id": 2}]', r"t\.json: row 1: no 'text'; there are: 'id'"),
+    ("t.jsonl", b'{"id": 1, "text": ["a"]}', r"t\.jsonl, line 1: 'text' must be a text or .* give --multi_label if"),
     ("t.csv", b"id;text\n1;a\n2;b;c\n", r"t\.csv, line 3: 3 columns instead of 2 .* separated by semicolons"),
     (
       "t.txt",

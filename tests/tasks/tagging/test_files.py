@@ -149,8 +149,8 @@ BAD_FILES = [
     '{"text": "EU", "label": [[0, 3, "ORG"]]}',
     r", line 1: span 0 to 3 \(ORG\): not a part of the text, .* 2 characters",
   ),
-  ('[{"text": "EU", "label": [{"start": 2, "end": 3, "labels": ["ORG"]}]}]', r": \$\[0\]: span 2 to 3 .*: not a part"),
-  ('[{"data": {"text": "EU"}, "annotations": [{}, {}]}]', r": \$\[0\]: has 2 annotations: keep one"),
+  ('[{"text": "EU", "label": [{"start": 2, "end": 3, "labels": ["ORG"]}]}]', r": row 0: span 2 to 3 .*: not a part"),
+  ('[{"data": {"text": "EU"}, "annotations": [{}, {}]}]', r": row 0: has 2 annotations: keep one"),
   (
     '{"text": "in Rome", "spans": [{"start": 2, "end": 6, "label": "LOC", "text": "Rome"}]}',
     r", line 1: span 2 to 6 \(LOC\): the text there is ' Rom', that of the span 'Rome': correct it",
