@@ -207,10 +207,10 @@ def tflite_runner(model: bytes) -> Runner:
     from ai_edge_litert.interpreter import Interpreter
   else:
     Interpreter = tf.lite.Interpreter  # this name cannot be imported from tensorflow.lite
-  interpreter = Interpreter(model_content=model, num_threads=os.cpu_count())
   with open(os.devnull, "wb") as null, open(os.dup(2), "wb") as stderr:
     os.dup2(null.fileno(), 2)
     try:
+      interpreter = Interpreter(model_content=model, num_threads=os.cpu_count())  # warns that it will be removed
       interpreter.allocate_tensors()  # prints a line about XNNPACK, its kernels
     finally:
       os.dup2(stderr.fileno(), 2)
