@@ -247,7 +247,8 @@ class Settings:
       # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
       is_final = section != "data" or isinstance(value, float) or (choices and "auto" not in choices)
       if value == recorded_value:
-        del flags[name]  # the run has this value already
+        if name in alternatives(config_class):
+          del flags[name]  # both alternatives are recorded, and a given one would drop the other
       elif is_final and _must_equal_run(config_class, name):
         if name == "init_checkpoint" and self._does_training:
           continue  # the Estimator compares the content of the weights instead of their path

@@ -338,6 +338,8 @@ def test_a_flag_with_another_folder_or_file_drops_the_files_that_the_run_recorde
   run = write_run(tmp_path / "squad", "squad", data=RECORDED_DATA["squad"] | {"predict_file": "/old.json"})
   with_new_file = Settings("squad", {"output_dir": str(run), "predict_file": "/new.json"}).data_config()
   assert (with_new_file.predict_file, with_new_file.eval_file) == ("/new.json", "")  # type: ignore[attr-defined]
+  both = {"predict_file": "/new.json", "eval_file": RECORDED_DATA["squad"]["eval_file"]}
+  assert Settings("squad", {"output_dir": str(run), **both}).data_config().eval_file == both["eval_file"]  # type: ignore[attr-defined]
 
 
 # The following commands have an output_dir without a run.
