@@ -28,7 +28,7 @@ from albert.runs.logs import MetricsCallback, format_evaluation, format_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import PYTHON_NAMES, TaskDefinition
-from albert.tasks.splits import TEST
+from albert.tasks.splits import FILE_FIELDS, TEST
 from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import ModelWeights, computing_in, deterministic_ops
@@ -214,6 +214,9 @@ class Estimator:
       name, extension = self.config.predictions_file, self.task.predictions_extension
       if name and not name.endswith(extension):
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
+      inputs = {files.absolute(getattr(self.task.config, field, "")) for field in FILE_FIELDS.values()}
+      if name and files.absolute(name) in inputs:
+        raise UserError(f"--predictions_file={name}: is a file that the command reads: give another name")
       for path in self.task.prediction_files(self.config.output_dir, name):
         output_files.check_writable(os.path.dirname(path))
 
@@ -328,10 +331,11 @@ class Estimator:
     if not self.has_logged_failure and (failure := find_failure(directory, metrics, loss_name, num_examples)):
       self.has_logged_failure = True
       log(failure_warning(failure, directory, self.task, self.config, is_command=self._definition is None))
-    elif "masked_lm_loss" in metrics and (loss := metrics["loss"]) > (guess := metrics["guessing_loss"]):
-      reason = f"the held-out loss is {loss:.4g}, worse than that of guessing, {guess:.4g}"
-      evaluations = logs.read(files.join(self.results_dir, output_files.EVALUATIONS))
-      if loss > min((line["loss"] for line in evaluations), default=0.0):  # else it still falls
+    elif self.config.do_train and (guess := metrics.get("masked_lm_guessing_loss")):
+      loss, evaluations = metrics["masked_lm_loss"], logs.read(files.join(directory, output_files.EVALUATIONS))
+      earlier = [value for line in evaluations if (value := line["masked_lm_loss"]) is not None]
+      if loss > max(guess, min(earlier, default=0.0)):  # else it still falls
+        reason = f"the held-out masked_lm_loss is {loss:.4g}, worse than that of guessing, {guess:.4g}"
         log(f"warning: {reason}: if the training loss is lower, the text is memorized: give more text, or fewer steps")
 
   def predict(self, data: TableData | None = None) -> list[Any]:

@@ -660,7 +660,7 @@ def find_failure(
   reason += f"; on the development set {loss:.4g} and {guess:.4g}"
   # The first accuracy is the main one, such as that of the masked tokens.
   guesses = {guessed_metric(name)[0]: value for name, value in metrics.items() if name.startswith(prefix)}
-  accuracy = next((name for name in metrics if name in guesses and name != loss_name), None)
+  accuracy = next((name for name in metrics if name in guesses and not name.endswith(LOSS)), None)
   if accuracy is None:
     return reason
   guessed = guesses[accuracy]
@@ -689,6 +689,8 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     flag = f"--num_train_steps={steps}"
     if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:
       flag = f"--num_train_epochs={epochs}"
+    elif train.num_train_epochs:
+      flag += " instead of --num_train_epochs"
     of_examples = f" for {counted(num_examples, 'example', ',')}" if num_examples else ""
     remedies.append(f"{flag} (it had {counted(step, 'step')}; at least {steps} are usual{of_examples})")
   is_small = config.from_scratch or task.model_config.hidden_size < _NARROW

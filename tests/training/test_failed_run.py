@@ -116,7 +116,7 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
   ("config", "step", "num_examples", "remedies"),
   [
     (settings({"num_train_epochs": 1}), 10, 100, ["num_train_epochs=20 (it had 10 steps; at", "num_runs=5, which"]),
-    (settings({"num_train_epochs": 1}), 1, 2, ["num_train_steps=200 (it had 1 step; at", "num_runs=5, which"]),
+    (settings({"num_train_epochs": 1}), 1, 2, ["num_train_steps=200 instead of --num_train_epochs (it", "num_runs=5"]),
     (settings({"num_train_steps": 300}), 300, 5000, ["num_train_steps=1500 (it", "num_runs=5, which"]),
     (settings({}), 300, 100, ["num_runs=5, which"]),
     (settings({}, learning_rate=1e-3), 300, 100, ["learning_rate=2e-05 (it had 0.001; 1e-05 to 5e-05", "num_runs=5"]),
@@ -225,9 +225,12 @@ def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing
 def test_pretraining_that_has_memorized_its_text_is_reported(
   loss: float, earlier: list[float], is_memorized: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  (tmp_path / "eval_metrics.jsonl").write_text("".join(f'{{"step": 1, "loss": {value}}}\n' for value in earlier))
+  (tmp_path / "eval_metrics.jsonl").write_text(
+    "".join(f'{{"step": 1, "masked_lm_loss": {value}}}\n' for value in earlier)
+  )
   task = types.SimpleNamespace(best_loss="loss")
-  run: Any = types.SimpleNamespace(has_logged_failure=False, results_dir=str(tmp_path), task=task)
-  Estimator._log_failure(run, {"loss": loss, "guessing_loss": 6.568, "masked_lm_loss": 6.0})
-  line = "warning: the held-out loss is 7.065, worse than that of guessing, 6.568: if the training loss is lower, "
+  config = types.SimpleNamespace(do_train=True)
+  run: Any = types.SimpleNamespace(has_logged_failure=False, results_dir=str(tmp_path), task=task, config=config)
+  Estimator._log_failure(run, {"masked_lm_loss": loss, "masked_lm_guessing_loss": 6.568})
+  line = "warning: the held-out masked_lm_loss is 7.065, worse than that of guessing, 6.568: if the training loss is "
   assert (line in capsys.readouterr().err) == is_memorized

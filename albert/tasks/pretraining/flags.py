@@ -170,10 +170,7 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
     stage = from_dict(Stage, value, source=source)
     stages.append(stage)
     if stage.until <= until:
-      raise UserError(
-        f"{source}: until is {stage.until:g}, not above the {until:g} of the stage before it: give shares of all steps "
-        "in rising order"
-      )
+      raise UserError(f"{source}: until is {stage.until:g}, not above the {until:g} before it: give rising shares")
     until, depth_before, depth = stage.until, depth, stage.num_hidden_layers or full_depth
     is_last = index == len(values) - 1
     if is_last and until != 1:

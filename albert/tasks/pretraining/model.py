@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
@@ -30,7 +31,7 @@ from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, Traini
 from albert.tasks.predictions import write_table
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.results import NUM_CANDIDATES, fill_line, guessing_metrics
+from albert.tasks.pretraining.results import NUM_CANDIDATES, count_guessed, fill_line, guessing_metrics
 from albert.tasks.splits import TEST
 
 MASKED_LM_LOSS, MASKED_LM_ACCURACY = WATCHED_METRICS
@@ -211,15 +212,21 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _guessing_metrics(self) -> dict[str, float]:
-    return self._guess(self._heldout_dataset())
+    counts = self._count_guessed(self._heldout_dataset())
+    known_tokens = self._training_counts[0] if self.data.globs["input_file"] else counts[0]
+    return guessing_metrics(*counts, self.sentence_metric, known_tokens)
+
+  @functools.cached_property
+  def _training_counts(self) -> tuple[np.ndarray, np.ndarray]:
+    return self._count_guessed(self.training_data(), _NUM_GUESSED_RECORDS)
+
+  def _count_guessed(self, dataset: ShardDataset, max_records: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    return count_guessed(dataset.shards.paths, dataset.features, self.model_config.vocab_size, max_records)
 
   @functools.cached_property
   def _training_guess(self) -> dict[str, float]:
-    return self._guess(self.training_data(), _NUM_GUESSED_RECORDS)
-
-  def _guess(self, dataset: ShardDataset, max_records: int | None = None) -> dict[str, float]:
-    vocab_size = self.model_config.vocab_size
-    return guessing_metrics(dataset.shards.paths, dataset.features, vocab_size, self.sentence_metric, max_records)
+    tokens, labels = self._training_counts
+    return guessing_metrics(tokens, labels, self.sentence_metric, tokens)
 
   def guessing_loss(self) -> float:
     """Returns the loss of giving each token and label its share of the first training records as its probability."""
@@ -228,9 +235,7 @@ class PretrainingTask(Task):
   def watch_settings(self, config: RunConfig) -> WatchSettings:
     """Returns the masked LM loss of guessing, and what may keep this run from learning."""
     metrics = self._training_guess
-    share = metrics.get(f"{self.sentence_metric}_baseline_accuracy", 1.0)
-    sentence_loss = -sum(p * math.log(p) for p in (share, 1 - share) if p)
-    guess = Means(metrics[GUESSING_LOSS] - sentence_loss, metrics["masked_lm_baseline_accuracy"])
+    guess = Means(metrics[f"masked_lm_{GUESSING_LOSS}"], metrics["masked_lm_baseline_accuracy"])
     hazards = [] if config.init_checkpoint else self._hazards(config)
     return WatchSettings(guess, hazards, self.data.config.on_collapse == "stop")
 

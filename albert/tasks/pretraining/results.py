@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy.stats
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.data import schema
 from albert.data.schema import FeatureSpec
 from albert.io import records
-from albert.metrics.classification import GUESSING_LOSS, guessing_loss
+from albert.metrics.classification import GUESSING_LOSS
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
 
@@ -45,41 +46,44 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     yield {piece: round(float(probability), 6) for piece, probability in zip(pieces, probabilities, strict=True)}
 
 
-def guessing_metrics(
-  paths: Sequence[str],
-  features: Sequence[FeatureSpec],
-  vocab_size: int,
-  sentence_metric: str | None,
-  max_records: int | None = None,
-) -> dict[str, float]:
-  """Computes the accuracies and the loss of a model that ignores its input. Checks each record that it reads.
+def count_guessed(
+  paths: Sequence[str], features: Sequence[FeatureSpec], vocab_size: int, max_records: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+  """Counts what is predicted in shards, or in their first max_records records. Checks each record that it reads.
 
-  Args:
-    paths: the shards.
-    features: the features that each record must have.
-    vocab_size: number of pieces of the vocabulary.
-    sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
-    max_records: number of records to read; None for all.
-  Returns: masked_lm_baseline_accuracy; SENTENCE_METRIC_baseline_accuracy if there is a sentence objective; and
-    guessing_loss, the loss of giving each masked token and each label its share as its probability.
+  Returns: how often each piece is masked, int [vocab_size], and each label of sentences is given, int [2].
   Raises:
-    UserError: a record lacks a feature, or a feature has a wrong length or value.
+    UserError: a record lacks one of the features, or a feature has a wrong length or value.
   """
-  token_counts = np.zeros(vocab_size, np.int64)
-  label_counts = np.zeros(2, np.int64)
+  tokens, labels = np.zeros(vocab_size, np.int64), np.zeros(2, np.int64)
   numbered = ((path, *pair) for path in paths for pair in enumerate(records.read_records(path)))
   for path, number, record in itertools.islice(numbered, max_records):
     example = schema.check_record(path, number, record, features)
     masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
     # Shards without masks are masked during training, where any token may be hidden.
     ids = masked_ids if masked_ids.size else example["input_ids"][example["input_mask"] > 0]
-    token_counts += np.bincount(ids, minlength=vocab_size)
-    if sentence_metric:
-      label_counts[example["next_sentence_labels"][0]] += 1
-  metrics = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
-  # The tokens, each once, with their counts as weights.
-  metrics[GUESSING_LOSS] = guessing_loss(np.arange(vocab_size), token_counts)
+    tokens += np.bincount(ids, minlength=vocab_size)
+    labels += np.bincount(example.get("next_sentence_labels", ()), minlength=2)
+  return tokens, labels
+
+
+def guessing_metrics(
+  tokens: np.ndarray, labels: np.ndarray, sentence_metric: str | None, known_tokens: np.ndarray
+) -> dict[str, float]:
+  """Computes the accuracies and the losses of a model that ignores its input.
+
+  Args:
+    tokens, labels: the counts of what is predicted; see count_guessed.
+    sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
+    known_tokens: counts of further tokens, such as those of training. Few held-out tokens lack most of the rare ones,
+      so their own shares would be a better guess than any that a model can learn.
+  Returns: masked_lm_baseline_accuracy, of the most frequent token; masked_lm_guessing_loss, of giving each token its
+    share; the same two of SENTENCE_METRIC; and guessing_loss, the sum of the losses.
+  """
+  loss = scipy.stats.entropy(tokens) + scipy.stats.entropy(tokens, tokens + known_tokens)
+  metrics = {"masked_lm_baseline_accuracy": tokens.max() / tokens.sum(), f"masked_lm_{GUESSING_LOSS}": loss}
   if sentence_metric:
-    metrics[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
-    metrics[GUESSING_LOSS] += guessing_loss(np.arange(2), label_counts)
-  return metrics
+    metrics[f"{sentence_metric}_baseline_accuracy"] = labels.max() / labels.sum()
+    metrics[f"{sentence_metric}_{GUESSING_LOSS}"] = scipy.stats.entropy(labels)
+  metrics[GUESSING_LOSS] = sum(value for name, value in metrics.items() if name.endswith(GUESSING_LOSS))
+  return {name: float(value) for name, value in metrics.items()}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 import tf_keras as keras
 
@@ -23,7 +22,7 @@ from albert.tasks.base import Batch
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask, record_features
-from albert.tasks.pretraining.results import guessing_metrics
+from albert.tasks.pretraining.results import count_guessed, guessing_metrics
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
@@ -122,12 +121,13 @@ def test_without_a_sentence_loss_shards_need_no_sentence_labels(tmp_path):
   task = PretrainingTask(TINY_MODEL, config)
   (batch,) = task.training_data().evaluation_batches(batch_size=5)
   assert list(task.forward(task.build_model(), batch, training=False).sums) == ["masked_lm_loss", "masked_lm_accuracy"]
-  assert list(task.evaluation_metrics("heldout", {})) == ["masked_lm_baseline_accuracy", "guessing_loss"]
+  of_guessing = list(task.evaluation_metrics("heldout", {}))
+  assert of_guessing == ["masked_lm_baseline_accuracy", "masked_lm_guessing_loss", "guessing_loss"]
 
 
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_the_loss_of_guessing_is_that_of_the_shares_of_tokens_and_labels(tmp_path, is_masked):
-  """Without masks, all tokens count. SciPy's entropy is the second route."""
+  """Without masks, all tokens count. The mean over the single tokens is the second route."""
   path, ids, labels = str(tmp_path / "shard.tfrecord"), [], []
   with records.RecordWriter(path, compress=False) as writer:
     for number in range(7):
@@ -139,10 +139,16 @@ def test_the_loss_of_guessing_is_that_of_the_shares_of_tokens_and_labels(tmp_pat
       labels += list(features["next_sentence_labels"])
       writer.write(encode_example(features))
   specs = record_features(PretrainingData(TINY_MODEL, PretrainingConfig(input_file=path)), NUM_PREDICTIONS)
-  expected = sum(scipy.stats.entropy(np.unique(values, return_counts=True)[1]) for values in (ids, labels))
-  metrics = guessing_metrics([path], specs, TINY_MODEL.vocab_size, "sentence_order")
-  assert metrics["guessing_loss"] == pytest.approx(expected)
-  assert guessing_metrics([path], specs, TINY_MODEL.vocab_size, None, max_records=1)["guessing_loss"] < expected
+  tokens, of_labels = count_guessed([path], specs, TINY_MODEL.vocab_size)
+  np.testing.assert_array_equal(tokens, np.bincount(ids, minlength=TINY_MODEL.vocab_size))
+  np.testing.assert_array_equal(of_labels, np.bincount(labels, minlength=2))
+  assert count_guessed([path], specs, TINY_MODEL.vocab_size, max_records=1)[0].sum() < len(ids)
+  known = np.arange(TINY_MODEL.vocab_size)
+  shares = (tokens + known) / (tokens + known).sum()
+  metrics = guessing_metrics(tokens, of_labels, "sentence_order", known)
+  assert metrics["masked_lm_guessing_loss"] == pytest.approx(-np.log(shares[ids]).mean())
+  assert metrics["sentence_order_guessing_loss"] == pytest.approx(-np.log(np.bincount(labels)[labels] / 7).mean())
+  assert metrics["guessing_loss"] == metrics["masked_lm_guessing_loss"] + metrics["sentence_order_guessing_loss"]
 
 
 @pytest.mark.parametrize(
