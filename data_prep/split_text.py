@@ -75,10 +75,7 @@ def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
   names_and_sizes = [(os.path.basename(path), files.size(path)) for path in inputs]
   existing_names_and_sizes = [(entry.file, entry.bytes) for entry in existing.input_files]
   if existing.settings != dataclasses.asdict(settings) or existing_names_and_sizes != names_and_sizes:
-    raise UserError(
-      f"--output_dir={FLAGS.output_dir} holds the text of other files, or was made with other settings: choose another "
-      "directory, or remove this one"
-    )
+    raise UserError(f"--output_dir={FLAGS.output_dir} holds other text, or of other settings: choose another directory")
 
 
 def main() -> None:

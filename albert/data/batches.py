@@ -129,7 +129,7 @@ class ExampleDataset(Dataset):
     """Returns the number of examples and their mean and largest length."""
     mean_length = self.examples.longest_sequences.mean()
     examples = counted(self.num_examples, "example", ",")
-    return f"{examples} of {self._name}, {mean_length:.0f} tokens long (at most {self._max_length})"
+    return f"{examples} of {self._name}, {mean_length:.0f} tokens long on average, at most {self._max_length}"
 
   def with_few_lengths(self) -> ExampleDataset:
     """See Dataset. The lengths are the quarters of the longest sequence, rounded up to multiples of 8.

@@ -25,6 +25,7 @@ import numpy as np
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.io.progress import Progress, log
+from albert.io.text import counted
 from albert.io.workers import Workers
 from albert.tokenization.packing import is_second_segment
 from albert.tokenization.vocabulary import PAD_ID
@@ -179,8 +180,8 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
 def cut_warning(source: str, cut_tokens: np.ndarray, limit: str, remedy: str) -> str:
   """Returns a warning that texts are longer than a limit. `cut_tokens`: the tokens that each text loses, int [N]."""
   share = f"{np.count_nonzero(cut_tokens):,} of {len(cut_tokens):,}"
-  num_tokens = cut_tokens.sum(dtype=np.int64)
-  return f"warning: {source}: texts longer than {limit}: {share}, {num_tokens:,} tokens are cut off: {remedy}"
+  num_tokens = counted(cut_tokens.sum(dtype=np.int64), "token", ",")
+  return f"warning: {source}: texts longer than {limit}: {share}, {num_tokens} cut off: {remedy}"
 
 
 def make_examples(

@@ -465,14 +465,15 @@ def _read_csv(path: str, separator: str) -> Iterator[_Row]:
 def read_objects(source: DataSource) -> Iterator[tuple[str, int, dict[str, Any]]]:
   """Yields the location, the number and the values of each row in memory, or of each object in a JSON file.
 
-  A file has an object on each line, numbered from 1, or a list of objects, numbered from 0.
+  A file has an object on each line, or a list of objects. Both are numbered from 1.
   """
   if isinstance(source, Rows):
     for index, number in enumerate(source.row_numbers):
       yield source.location(index), number, source.values(index)
   elif _is_list(source):
     text = "".join(line for _, line in read_lines(source))
-    for number, values in enumerate(json_values.parse(source, text, list[dict[str, Any]], "give a list of objects")):
+    rows = json_values.parse(source, text, list[dict[str, Any]], "give a list of objects")
+    for number, values in enumerate(rows, start=1):
       yield f"{source}: row {number}", number, values
   else:
     for number, line in read_lines(source):

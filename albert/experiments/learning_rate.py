@@ -112,8 +112,8 @@ class Sweep(TrialPlan):
       name, run = f"rate {rate:g}", files.join(self.directory, f"{rate:g}-{self._digest}")
       makes = training_files(run)
       flags = {"output_dir": run, **self._flags, "learning_rate": rate}
-      factors = {"loss": 1.0, "masked_lm_accuracy": 100.0, "masked_lm_baseline_accuracy": 100.0}
-      scores = {metric: ScoreSource(makes[0], metric, factor) for metric, factor in factors.items()}
+      metrics = ("loss", "masked_lm_accuracy", "masked_lm_baseline_accuracy")
+      scores = {metric: ScoreSource(makes[0], metric, factor=1.0) for metric in metrics}
       command = python_command(name, "run_pretraining", makes, **flags)
       trials.append(Trial(name, self._seed, self._model, [command], scores, run))
     return trials
@@ -165,10 +165,10 @@ def find_learning_rate(resolved: ResolvedSettings) -> None:
   rate = choose_rate(results)
   picture = files.join(sweep.directory, "losses.png")
   files.write_atomically(picture, _draw(results, rate))
-  print("rate\theld-out loss\tmasked LM accuracy (%)\tmost frequent piece (%)")
+  print("rate\theld-out loss\tmasked LM accuracy\tmost frequent piece")
   for tried, result in results.items():
     remark = "\tchosen" if tried == rate else "" if result.has_learned else "\tonly the frequencies of pieces, or less"
-    print(f"{tried:g}\t{result.loss:.3f}\t{result.accuracy:.2f}\t{result.baseline:.2f}{remark}")
+    print(f"{tried:g}\t{result.loss:.3f}\t{result.accuracy:.4f}\t{result.baseline:.4f}{remark}")
   log(f"wrote {picture}")
   if rate is None:
     remedy = "find the rate of two layers (--num_hidden_layers=2, another --output_dir) and take a quarter of it"

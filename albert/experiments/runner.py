@@ -174,7 +174,7 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
           rows[trial.digest] = row = make_row(trial)
           text = "".join(json_text.dumps(row) + "\n" for row in rows.values())
           files.write_atomically(files.join(plan.directory, RESULTS_FILE), text)
-          scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
+          scores = ", ".join(f"{name} {value:.4g}" for name, value in row["scores"].items())
           print(f"{trial.variant}, seed {trial.seed}: {scores}", flush=True)
         running = processes.running.values()
         ready = [
@@ -361,10 +361,7 @@ def check_scale(directory: str, scale: str) -> None:
   path = files.join(directory, SCALE_FILE)
   recorded = files.read_json(path, _ScaleFile, "delete this file").scale if files.exists(path) else scale
   if recorded != scale:
-    raise UserError(
-      f"--scale={scale}: {directory} has results of the scale {recorded} ({path}): give --scale={recorded}, or another "
-      "--output_dir"
-    )
+    raise UserError(f"--scale={scale}: {directory} has results of --scale={recorded}: give it, or another --output_dir")
 
 
 def record_scale(directory: str, scale: str) -> None:

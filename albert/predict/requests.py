@@ -6,6 +6,7 @@ A line is a text, tab-separated columns, or a JSON object.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BEGIN_OF_LIST = re.compile(rb"\[\s*(\{|$)")
 # Prefix of an extra field whose name is also the name of an answer.
 INPUT_PREFIX = "input_"
 # At most this many batches of lines are sorted by length together. Only lines that have already arrived are sorted. The
@@ -97,6 +99,10 @@ class RequestParser:
     It is not known if all lines are blank.
     """
     if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
+      if _BEGIN_OF_LIST.match(content):
+        raise UserError(
+          f"{self.source}: is a list: give an object a line (jq -c '.[]' writes them), or --format if texts"
+        )
       self._format = JSON if content.startswith(b"{") else self._format_of_texts
     return self._format != AUTO
 
@@ -130,6 +136,8 @@ class RequestParser:
   def _parse_tsv(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     columns = line.split(b"\t")
     names = [field.name for field in self._fields]
+    if line_number == 1 and columns == [name.encode() for name in names]:
+      log(f"warning: {location}: names the columns, and is answered like the others: leave it out")
     last = len(names) - 1
     list_note = ""
     texts: list[Any] = columns

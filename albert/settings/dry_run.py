@@ -57,7 +57,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if resolved.weights:  # a run compares the shapes of the weights themselves
     sizes = _SIZES[1 if config.init_from_shallower else 0 :]
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
-  lines = [*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved)]
+  lines = [*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved, data)]
   if cores and isinstance(data_config, PretrainingConfig):
     lines += _describe_pretraining(resolved, data_config, cores)
   if cores and cores.limit:
@@ -97,12 +97,13 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
   return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
 
 
-def _describe_settings(resolved: ResolvedSettings) -> list[str]:
+def _describe_settings(resolved: ResolvedSettings, inputs: Any) -> list[str]:
   """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
   config, settings, model = resolved.config, resolved.settings, resolved.model_config
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
-  if (config.do_train or config.chip) and not train.num_train_epochs:
-    optimizer = resolve_warmup(optimizer, train.num_train_steps, is_default=config.warmup_is_default)
+  num_rows = len(inputs.rows(TRAIN)) if config.do_train and isinstance(inputs, FinetuningData) else 0
+  if num_rows or ((config.do_train or config.chip) and not train.num_train_epochs):
+    optimizer = resolve_warmup(optimizer, train.num_steps(num_rows), is_default=config.warmup_is_default)
   sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [
     ("flags", [format_flag(*flag) for flag in settings.flags.items() if flag[0] in ("model", "albert_config_file")]),

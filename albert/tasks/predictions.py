@@ -230,7 +230,7 @@ def splits_of_all_runs(
   for split, flag in flag_of_split.items():
     if flag == "--do_predict" and split not in known_splits and known_splits <= flag_of_split.keys():
       name = f"{prefix}{split}{suffix}"
-      log(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}")
+      log(f"no run has {name}, so the ensemble does not write it: {flag} in the command that trains adds it")
   common_splits = sorted(set.intersection(*splits_of_runs))
   if not common_splits:
     raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")

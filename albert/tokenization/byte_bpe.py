@@ -274,10 +274,7 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
       )
   for byte, character in enumerate(BYTE_CHARACTERS):
     if character not in id_of_piece:
-      raise UserError(
-        f"{path}: none of its {len(id_of_piece)} pieces is {format_value(character)}, which stands for the byte "
-        f"0x{byte:02x}: {_REMEDY}"
-      )
+      raise UserError(f"{path}: no piece is {format_value(character)}, which stands for byte 0x{byte:02x}: {_REMEDY}")
   special_ids = vocabulary.find_special_ids(path, ByteLevelBPEVocabulary.kind, id_of_piece)
   place_of: dict[Merge, str] = {}
   for place, pair in pairs:
@@ -318,10 +315,7 @@ def _added_tokens(path: str, tokens: Any, vocab: Mapping[str, Any]) -> dict[str,
     if not isinstance(content, str) or vocab.get(content, token.get("id")) != token.get("id"):
       raise UserError(f"{path}: added_tokens has {format_value(token)}, which contradicts model.vocab: {_REMEDY}")
     if not token.get("special"):
-      raise UserError(
-        f"{path}: the added token {format_value(content)} is not special; words that the merges do not make are not "
-        f"supported: {_REMEDY}"
-      )
+      raise UserError(f"{path}: the added token {format_value(content)} is not special, so not supported: {_REMEDY}")
     ids[content] = token.get("id")
   return ids
 

@@ -172,10 +172,7 @@ class ModelWeights:
       UserError: it has none any more. The weights of init_checkpoint are not used instead.
     """
     if self.step and not has_checkpoint:
-      raise UserError(
-        f"{manager.directory}: holds no intact checkpoint any more, but the run had {self.step} steps: restore the "
-        "directory, or train again"
-      )
+      raise UserError(f"{manager.directory}: holds no intact checkpoint any more: restore it, or train again")
 
   def load_trained(self, manager: CheckpointManager, purpose: str) -> int:
     """Assigns the weights of the run's newest or best checkpoint, unless the model has them, and logs which one it is.
@@ -211,7 +208,10 @@ class ModelWeights:
       log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})", is_detail=not is_new)
       return checkpoint.step
     if not config.init_checkpoint:
-      raise UserError(f"{manager.directory} has no undamaged checkpoint: restore one, train or give --init_checkpoint")
+      raise UserError(
+        f"{manager.directory} has no undamaged checkpoint (of several runs only the best keeps some): restore one, "
+        "train or give --init_checkpoint"
+      )
     if self._source != config.init_checkpoint and (missing := self.load_initial()):
       self._source = None
       raise UserError(

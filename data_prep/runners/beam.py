@@ -146,10 +146,7 @@ class BeamPool:
     result_type = typing.get_type_hints(function)["return"]
     results = sorted(_run_pipeline(pipeline, result_file, result_type), key=lambda result: result[0])
     if [number for number, _ in results] != list(range(len(all_items))):
-      raise RunError(
-        f"the runner lost or repeated work: {len(results)} results of {len(all_items)} calls: run the same command "
-        "again; finished work is kept"
-      )
+      raise RunError(f"the runner lost or repeated work: {len(results)} results of {len(all_items)} calls: run again")
     for item, (_, result) in zip(all_items, results, strict=True):
       yield item, result
 

@@ -42,7 +42,7 @@ def test_stages_have_the_fields_of_their_json():
 BAD_STAGES: dict[str, tuple[Any, str]] = {
   "falling until": (
     [{"until": 0.5}, {"until": 0.4}, {"until": 1}],
-    "stages, stage 2 of 3: until is 0.4, not above the 0.5 of the stage before it: give shares of all steps in rising",
+    "stages, stage 2 of 3: until is 0.4, not above the 0.5 before it: give rising shares",
   ),
   "equal until": ([{"until": 0.5}, {"until": 0.5}, {"until": 1}], "stage 2 of 3: until is 0.5, not above the 0.5"),
   "an end before the last step": (

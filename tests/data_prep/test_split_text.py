@@ -37,7 +37,7 @@ def test_the_command_writes_sentences_and_a_report_and_keeps_other_files(tmp_pat
   assert (out / "text-mine.txt").read_text() == "mine"
   completed = run_split_text(**flags)
   assert completed.returncode == 2
-  assert "holds the text of other files, or was made with other settings" in completed.stderr
+  assert "holds other text, or of other settings" in completed.stderr
   assert completed.stderr.count("\n") == 1
 
 

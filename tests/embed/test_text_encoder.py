@@ -61,7 +61,7 @@ def test_texts_that_are_cut_and_unknown_characters_give_one_warning_each(directo
   albert.encode([*TEXTS, "老师"], directory, max_length=16)
   cut, unknown = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning"))
   assert cut.startswith("warning: texts: texts longer than max_length=16: 2 of 6, ")
-  assert cut.endswith(" tokens are cut off: give max_length=48")
+  assert cut.endswith(" tokens cut off: give max_length=48")
   assert unknown.startswith("warning: texts: ")
   assert "such as '老' (U+8001), '师' (U+5E08)" in unknown
 

@@ -131,5 +131,4 @@ def test_an_output_dir_of_another_scale_is_refused(tmp_path: Path):
   assert result.returncode == 2
   assert result.stderr.count("\n") == 1
   assert "--scale=smoke: " in result.stderr
-  assert "has results of the scale small" in result.stderr
-  assert "give --scale=small, or another --output_dir" in result.stderr
+  assert "has results of --scale=small: give it, or another --output_dir" in result.stderr

@@ -81,6 +81,9 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   assert len(out.splitlines()) < 20
   assert "learning_rate=2e-05" not in out  # the value of the recipe, which a flag replaces
   assert "weight_decay" not in out  # the default
+  flags |= {"recipe": "none", "num_train_epochs": 40.0, "train_batch_size": 4, "spm_model_file": spm_model}
+  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
+  assert "--num_warmup_steps=2" in capsys.readouterr().out  # a tenth of the 20 steps
 
 
 def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -318,10 +318,7 @@ def custom_spec(config: flags.ClassifierConfig, labels: Sequence[str]) -> TaskSp
   """
   texts = flags.parse_columns(config.text_columns)
   if len(texts) not in (1, 2):
-    raise UserError(
-      f"--text_columns={config.text_columns}: a custom task needs the name of its text column, or the two names of a "
-      "pair, separated by a comma"
-    )
+    raise UserError(f"--text_columns={config.text_columns}: give the name of the text column, or two, with a comma")
   label_columns = flags.parse_columns(config.label_column, "label_column")
   names = [*texts, *label_columns, *filter(None, (config.id_column,))]
   if len(set(names)) < len(names):

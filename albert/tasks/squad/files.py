@@ -255,8 +255,9 @@ def _find_answers(location: str, context: str, entry: _AnsweredEntry, version_2:
         )
     text_at_start = context[start : start + len(text)] if start >= 0 else ""
     if text_at_start != text:
-      offset = context.find(text)
-      place = "does not have" if offset < 0 else f"has at {offset}"
+      offsets = [match.start() for match in re.finditer(re.escape(text), context)]
+      nearest = min(offsets, key=lambda offset: abs(offset - start), default=0)
+      place = f"has at {nearest}" if offsets else "does not have"
       raise UserError(
         f"{location}: answers[{number}]: answer_start {start} (in characters, from 0) points at "
         f"{format_value(text_at_start)}, but the answer is {format_value(text)}, which the paragraph {place}"

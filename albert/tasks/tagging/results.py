@@ -149,7 +149,7 @@ def write_mistakes(path: str, predictions: Sequence[TagPrediction]) -> None:
       label, (prediction, probability) = labels.get(words, ""), predicted.get(words, ("", ""))
       if prediction != label:
         span_text, whole_text = text.text_of(Span(*words, "")), text.text or " ".join(text.words)
-        rows.append([text.location_of(0), span_text, label, prediction, probability, whole_text])
+        rows.append([text.location_of(words[0]), span_text, label, prediction, probability, whole_text])
     if len(rows) >= MAX_MISTAKES:
       break
   write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:MAX_MISTAKES])

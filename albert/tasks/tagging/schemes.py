@@ -148,8 +148,8 @@ def _remedy(prefix: str, span_type: str) -> str:
     if span_type and prefix in scheme.prefixes:
       return f"give --scheme={scheme.name}, or correct it"
   return (
-    f"give --scheme={PLAIN} if each word has a tag of its own, --scheme={IO} if neighbours with the same tag are one "
-    "span, or choose another --tag_column, by its name if the first line names the columns"
+    f"correct it, or give another --tag_column, --scheme={PLAIN} if each word has a tag of its own, or --scheme={IO} "
+    "if neighbours with the same tag are one span"
   )
 
 

@@ -296,8 +296,8 @@ def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"text_columns": ""}, "--text_columns=: a custom task needs the name of its text column"),
-    ({"text_columns": "a,b,c"}, "--text_columns=a,b,c: a custom task needs"),
+    ({"text_columns": ""}, "--text_columns=: give the name of the text column"),
+    ({"text_columns": "a,b,c"}, "--text_columns=a,b,c: give the name of the text"),
     ({"text_columns": "a,label"}, "name a column twice: a, label, label"),
     ({"text_columns": "a", "id_column": "a"}, "name a column twice: a, label, a"),
   ],

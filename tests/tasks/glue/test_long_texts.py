@@ -73,7 +73,7 @@ def test_the_tokens_that_do_not_fit_are_counted(
   assert capsys.readouterr().err.splitlines()[-2:] == [
     f"{source}: {len(texts)} texts in {num_windows} windows",
     f"warning: {source}: texts longer than {MAX_WINDOWS} windows: {np.count_nonzero(num_cut)} of {len(texts)}, "
-    f"{num_cut.sum():,} tokens are cut off: --max_windows={needed} reads all tokens",
+    f"{num_cut.sum():,} tokens cut off: --max_windows={needed} reads all tokens",
   ]
   make_windowed_task(max_windows=needed).sets.examples("dev")
   assert "cut off" not in capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_a_text_that_is_cut_gives_a_warning(
   task.sets.examples("train")
   assert capsys.readouterr().err.splitlines()[-1] == (
     f"warning: {path} (train): texts longer than max_seq_length={length}: 1 of 2, {num_tokens + 2 - length} "
-    f"tokens are cut off: {remedy}"
+    f"tokens cut off: {remedy}"
   )
 
 

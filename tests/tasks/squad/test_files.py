@@ -78,33 +78,19 @@ def answers_field(text: str, answer_start: Any) -> dict[str, Any]:
 
 # (fields that replace those of the valid question q1, which is the second one of the file; the error)
 BAD_QUESTIONS = [
-  (
-    answers_field("1978", 23),
-    r"answer_start 23 .* points at '978\.', but the answer is '1978', which the paragraph has at 22$",
-  ),
+  (answers_field("1978", 23), r"answer_start 23 .* points at '978\.', but .* '1978', which the paragraph has at 22$"),
+  (answers_field("a", len(CONTEXT)), rf"but the answer is 'a', which the paragraph has at {CONTEXT.rfind('a')}$"),
   (answers_field("1979", 22), r"points at '1978', but the answer is '1979', which the paragraph does not have$"),
   # 1978 is at 22 - 48 = -26 from the end, but offsets count from the beginning.
   (answers_field("1978", -26), r"question q1: answers\[0\]: answer_start -26 .* points at ''"),
   (answers_field(" ", 4), r"question q1: answers\[0\]: the answer is empty"),
-  (
-    {"answers": [*answers_field("it.", 45)["answers"], *answers_field("it.", 4500)["answers"]]},
-    r"answers\[1\]: answer_start 4500",
-  ),
+  ({"answers": [{"text": "it.", "answer_start": start} for start in (45, 4500)]}, r"answers\[1\]: answer_start 4500"),
   (answers_field("1978", "22"), r"answer_start must be a whole number or null, it is a text"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
-  (
-    {"answers": [], "is_impossible": True},
-    r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
-  ),
+  ({"answers": [], "is_impossible": True}, r"q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2"),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
-  (
-    {"id": 7.5},
-    r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a whole number or a text, it is a number: give data in the",
-  ),
-  (
-    {"answers": [{"text": "1979"}]},
-    r"answers\[0\]: no answer_start for '1979', which the paragraph does not have: corr",
-  ),
+  ({"id": 7.5}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a whole number or a text, it is a number: give"),
+  ({"answers": [{"text": "1979"}]}, r"\[0\]: no answer_start for '1979', which the paragraph does not have: correct"),
   ({"answers": [{"text": "a"}]}, r"no answer_start for 'a', which the paragraph has several times: give answer_start$"),
   ({"answers": {"text": ["1978"], "answer_start": []}}, r"qas\[1\]: answers .*: give lists of text and answer_start$"),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),

@@ -42,12 +42,7 @@ def test_all_valid_sequences_of_four_tags_have_the_spans_of_seqeval_and_come_bac
     ("BIO", "B-LOC I-PER", 1, "tag 'I-PER' follows 'B-LOC'"),
     ("BIO", "O U-PER", 1, "tag 'U-PER' is not one of BIO .O, B-TYPE, I-TYPE.: give --scheme=BILOU"),
     ("BIO", "S-PER", 0, "give --scheme=BIOES"),
-    (
-      "BIO",
-      "NNP",
-      0,
-      "tag 'NNP' is not one of BIO .*: give --scheme=plain if each word .*, --scheme=IO if .* --tag_column",
-    ),
+    ("BIO", "NNP", 0, "'NNP' is not one of BIO .*: correct it, or .* --tag_column, --scheme=plain if .* --scheme=IO"),
     ("BIO", "B-", 0, "tag 'B-' is not one of BIO"),
     ("BIO", "", 0, "tag '' is not one of BIO"),
     ("BILOU", "B-PER O", 1, "tag 'O' follows 'B-PER': in BILOU a span ends with L-: correct it"),
