@@ -214,7 +214,7 @@ class Estimator:
       name, extension = self.config.predictions_file, self.task.predictions_extension
       if name and not name.endswith(extension):
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
-      inputs = {files.absolute(getattr(self.task.config, field, "")) for field in FILE_FIELDS.values()}
+      inputs = {files.absolute(getattr(self.task.data.config, field, "")) for field in FILE_FIELDS.values()}
       if name and files.absolute(name) in inputs:
         raise UserError(f"--predictions_file={name}: is a file that the command reads: give another name")
       for path in self.task.prediction_files(self.config.output_dir, name):
