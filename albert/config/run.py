@@ -516,7 +516,7 @@ def training_addresses(train: TrainConfig) -> list[str]:
     return []
   addresses = process_addresses()
   if is_given and not addresses:
-    raise UserError("--distribution_strategy=multi_worker_mirrored needs the addresses in TF_CONFIG; it is not set")
+    raise UserError("--distribution_strategy=multi_worker_mirrored needs the workers in TF_CONFIG; it is not set")
   return addresses
 
 

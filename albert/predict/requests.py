@@ -100,9 +100,8 @@ class RequestParser:
     """
     if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
       if _BEGIN_OF_LIST.match(content):
-        raise UserError(
-          f"{self.source}: is a list: give an object a line (jq -c '.[]' writes them), or --format if texts"
-        )
+        remedy = f"give an object a line (jq -c '.[]' writes them), or --format={self._format_of_texts} if it is a text"
+        raise UserError(f"{self.source}: is a list: {remedy}")
       self._format = JSON if content.startswith(b"{") else self._format_of_texts
     return self._format != AUTO
 

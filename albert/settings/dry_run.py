@@ -98,7 +98,7 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
 
 
 def _describe_settings(resolved: ResolvedSettings, inputs: Any) -> list[str]:
-  """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
+  """Returns a paragraph for each source, with the values that differ from the defaults. `inputs`: what was read."""
   config, settings, model = resolved.config, resolved.settings, resolved.model_config
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
   num_rows = len(inputs.rows(TRAIN)) if config.do_train and isinstance(inputs, FinetuningData) else 0
