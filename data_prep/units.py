@@ -213,7 +213,4 @@ def check_unchanged(before: Mapping[str, files.Stat]) -> None:
   """Raises a UserError if the size or the time of a file has changed since its metadata were read."""
   for path, metadata in files.stats(before).items():
     if metadata != before[path]:
-      raise UserError(
-        f"{path} changed while it was being read: nothing was written from it; run the same command again when no "
-        "other program writes to this file"
-      )
+      raise UserError(f"{path} changed while it was being read: run the same command again once no program writes it")

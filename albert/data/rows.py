@@ -275,7 +275,7 @@ def field_text(value: Any, location: str, name: str, separator: str | None = Non
       if separator in text:
         raise UserError(f"{location}: {name} {format_value(text)} contains the separator of labels, {separator!r}")
     return separator.join(texts)
-  remedy = ": give --multi_label if it lists labels" if isinstance(value, list) else ""
+  remedy = ": give --multi_label if it lists labels, else an object a row" if isinstance(value, list | dict) else ""
   raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}{remedy}")
 
 

@@ -241,7 +241,7 @@ class _Processes:
 
   def start(self, command: Command) -> None:
     """Starts a command in its own process group: Ctrl-C in a terminal reaches it only through this process."""
-    print(f"  {command.name}", flush=True)
+    print(f"  {command.name} (its output: {self._output_file(command)})", flush=True)
     with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
       command_log.write(f"$ {' '.join(command.words)}\n".encode())
     with files.open_file(self._output_file(command), "ab") as output:

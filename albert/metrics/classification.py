@@ -198,13 +198,13 @@ def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None, smoothi
     shares = labels.mean(axis=0)
     positive, negative = shares * (1.0 if weights is None else weights), 1.0 - shares
     total = positive + negative
-    return float(np.mean(_cross_entropy(positive, positive / total) + _cross_entropy(negative, negative / total)))
+    return float(np.mean(cross_entropy(positive, positive / total) + cross_entropy(negative, negative / total)))
   counts = np.bincount(labels) if weights is None else np.bincount(labels, minlength=len(weights)) * weights
   shares = (1.0 - smoothing) * counts / counts.sum() + smoothing / len(counts)
-  return float(_cross_entropy(shares, shares).sum())
+  return float(cross_entropy(shares, shares).sum())
 
 
-def _cross_entropy(weights: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+def cross_entropy(weights: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
   """weights * -log(probabilities), and 0 where a weight is 0."""
   return -weights * np.log(np.where(weights > 0, probabilities, 1.0))
 

@@ -57,6 +57,8 @@ def main() -> None:
   path = values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
+  if values.format == AUTO and path.lower().endswith((".csv", ".parquet")):
+    raise UserError(f"--input_file={path}: a table is --predict_file of the run's script; here give text, tabs or JSON")
   model = open_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   log(f"answers from {model.describe_origin()}")

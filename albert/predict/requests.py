@@ -94,10 +94,7 @@ class RequestParser:
       raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
 
   def detect_format(self, lines: Sequence[bytes]) -> bool:
-    """Decides what the format auto stands for, from all lines of the input so far. Returns whether it is known.
-
-    It is not known if all lines are blank.
-    """
+    """Decides what auto stands for, from all lines so far. Returns whether it is known: not if all are blank."""
     if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
       if _BEGIN_OF_LIST.match(content):
         remedy = f"give an object a line (jq -c '.[]' writes them), or --format={self._format_of_texts} if it is a text"
@@ -106,11 +103,8 @@ class RequestParser:
     return self._format != AUTO
 
   def parse(self, line_number: int, line: bytes) -> PredictRequest | None:
-    """Parses a line.
+    """Parses a line, which has no line end. The first line has the number 1.
 
-    Args:
-      line_number: number of the line, from 1.
-      line: the line without its line end.
     Returns:
       The request, or None for a blank line. If each line is a text, a blank line is a request with an empty text.
     Raises:
@@ -120,6 +114,8 @@ class RequestParser:
     if line_number == 1:
       line = line.removeprefix(_BYTE_ORDER_MARK)
     input_format = self._format if self.detect_format([line]) else self._format_of_texts
+    if line_number == 1 and input_format != JSON and self._are_names(line):
+      log(f"warning: {location}: names the columns, and is answered like the others: leave it out")
     if input_format == LINES:
       return PredictRequest(line_number, {self._fields[0].name: line})
     if input_format == JSON:
@@ -132,11 +128,14 @@ class RequestParser:
       return None
     return self._parse_tsv(line_number, location, line)
 
+  def _are_names(self, line: bytes) -> bool:
+    """Whether a line has the names of the fields, or those of the columns that the model was trained on."""
+    columns = zip(self._fields, line.decode(errors="replace").split("\t"), strict=False)
+    return all(text.strip() in (field.name, field.meaning.rpartition(": ")[2]) for field, text in columns)
+
   def _parse_tsv(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     columns = line.split(b"\t")
     names = [field.name for field in self._fields]
-    if line_number == 1 and columns == [name.encode() for name in names]:
-      log(f"warning: {location}: names the columns, and is answered like the others: leave it out")
     last = len(names) - 1
     list_note = ""
     texts: list[Any] = columns
@@ -155,7 +154,7 @@ class RequestParser:
     for field in self._fields:
       expected_type = "a list of texts" if field.is_list else "a text"
       if field.name not in values:
-        raise UserError(f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning})")
+        raise UserError(f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning}): name it so")
       value = values.pop(field.name)
       is_valid = isinstance(value, list) if field.is_list else isinstance(value, str)
       if not is_valid or (field.is_list and not all(isinstance(text, str) for text in value)):

@@ -83,6 +83,8 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
       if train.num_train_epochs:
         steps = counted(train.num_steps(num_rows), "step", ",")
         amount += f" {'' if data.rows_are_examples else 'at least '}{steps},"
+      elif data.rows_are_examples:
+        amount += f" {train.num_train_steps * train.train_batch_size / num_rows:,.1f} epochs,"
     elif isinstance(resolved.data_config, PretrainingConfig) and train.num_train_epochs:
       examples = count_examples(resolved.data_config)
       amount += f", {counted(train.num_steps(examples[0]), 'step', ',')}," if examples else ""

@@ -178,10 +178,7 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
     if name not in arrays and name == OUTPUT_SCALE:
       continue
     if name not in arrays:
-      raise UserError(
-        f"{checkpoint.path}: has no {name}: it was saved by a run with other settings: give its --optimizer, "
-        "--precision and --max_train_seconds"
-      )
+      raise UserError(f"{checkpoint.path}: has no {name}: give its run's --optimizer, --precision, --max_train_seconds")
     array, shape, dtype = arrays[name], list(variable.shape), variable.dtype
     if list(array.shape) != shape:
       raise UserError(f"{checkpoint.path}: {name} has shape {list(array.shape)}, the model needs {shape}")

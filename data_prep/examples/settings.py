@@ -101,7 +101,7 @@ class PreparationSettings(Config):
         raise UserError(f"{name} must be at most max_seq_length ({self.max_seq_length}), got {getattr(self, name)}")
     has_two_segments = self.sentence_prediction != NONE
     if self.input_format == SENTENCE_PAIR and not has_two_segments:
-      raise UserError("--input_format=sentence_pair: pairs have two segments: give --sentence_prediction=sop or nsp")
+      raise UserError("--input_format=sentence_pair with --sentence_prediction=none: give sop or nsp")
     if self.has_whole_sentences and has_two_segments:
       raise UserError(
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "

@@ -332,6 +332,7 @@ JSON_FILES = {
     {"id": 3, "text": "a"},
     lambda d: tables.read_table(str(d / "t.jsonl"), ["id", "text"]),
     wrap=json_line_without_blanks,
+    accepted_contents=("empty", "blank", "list"),  # a table without rows
   ),
   "request": JsonFile(
     "value",

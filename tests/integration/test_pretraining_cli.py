@@ -75,8 +75,9 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
     assert metrics["loss"] == pytest.approx(metrics["masked_lm_loss"] + metrics["sentence_order_loss"], rel=1e-6)
   printed = capsys.readouterr().out
   assert {"masked_lm_perplexity", "masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
-  loss, accuracy, guess = (results[f"masked_lm_{name}"] for name in ("loss", "accuracy", "baseline_accuracy"))
-  assert f", masked_lm_loss {loss:.4g}, masked_lm_accuracy {accuracy:.4g} (guessing {guess:.4g}), " in printed
+  for name, of_guessing in (("loss", "guessing_loss"), ("accuracy", "baseline_accuracy")):
+    value, guess = results[f"masked_lm_{name}"], results[f"masked_lm_{of_guessing}"]
+    assert f", masked_lm_{name} {value:.4g} (guessing {guess:.4g}), " in printed
   assert printed.startswith(f"evaluation: loss {results['loss']:.4g} (guessing {results['guessing_loss']:.4g}), ")
   assert printed.count("\n") == 1
   config = read_json(output_dir / "config.json")

@@ -78,9 +78,10 @@ def test_a_line_that_does_not_fit_the_given_format_is_refused() -> None:
 
 
 def test_a_line_with_the_names_of_the_columns_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-  parser = RequestParser(PAIR_FIELDS, AUTO, "file")
-  assert all(parser.parse(number, b"text_a\ttext_b") for number in (1, 2))
-  assert capsys.readouterr().err.count("warning: file, line 1: names the columns, and is answered like the others") == 1
+  for fields, line in ((PAIR_FIELDS, b"text_a\ttext_b"), ([RequestField("text", "custom: comment")], b"comment\r")):
+    parser = RequestParser(fields, AUTO, "file")
+    assert all(parser.parse(number, line) for number in (1, 2))
+    assert capsys.readouterr().err.count("warning: file, line 1: names the columns, and is answered like the oth") == 1
 
 
 def test_one_option_and_empty_texts_are_requests() -> None:

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy.stats
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.data import schema
 from albert.data.schema import FeatureSpec
 from albert.io import records
-from albert.metrics.classification import GUESSING_LOSS
+from albert.metrics.classification import GUESSING_LOSS, cross_entropy, guessing_loss
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
 
@@ -80,10 +79,11 @@ def guessing_metrics(
   Returns: masked_lm_baseline_accuracy, of the most frequent token; masked_lm_guessing_loss, of giving each token its
     share; the same two of SENTENCE_METRIC; and guessing_loss, the sum of the losses.
   """
-  loss = scipy.stats.entropy(tokens) + scipy.stats.entropy(tokens, tokens + known_tokens)
+  known = tokens + known_tokens
+  loss = cross_entropy(tokens / tokens.sum(), known / known.sum()).sum()
   metrics = {"masked_lm_baseline_accuracy": tokens.max() / tokens.sum(), f"masked_lm_{GUESSING_LOSS}": loss}
   if sentence_metric:
     metrics[f"{sentence_metric}_baseline_accuracy"] = labels.max() / labels.sum()
-    metrics[f"{sentence_metric}_{GUESSING_LOSS}"] = scipy.stats.entropy(labels)
+    metrics[f"{sentence_metric}_{GUESSING_LOSS}"] = guessing_loss(np.arange(2), labels)
   metrics[GUESSING_LOSS] = sum(value for name, value in metrics.items() if name.endswith(GUESSING_LOSS))
   return {name: float(value) for name, value in metrics.items()}

@@ -54,7 +54,7 @@ def test_bad_settings_name_the_flag(name: str, value: object) -> None:
 
 @pytest.mark.parametrize(
   ("input_format", "prediction", "message"),
-  [("full_sentences", "sop", "these inputs have one segment"), ("sentence_pair", "none", "pairs have two segments")],
+  [("full_sentences", "sop", "these inputs have one segment"), ("sentence_pair", "none", "give sop or nsp")],
 )
 def test_settings_that_exclude_each_other_are_refused(input_format: str, prediction: str, message: str) -> None:
   with pytest.raises(
