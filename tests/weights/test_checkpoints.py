@@ -290,7 +290,7 @@ def test_saved_tensors_are_restored(tmp_path: Path, name: str):
 @pytest.mark.parametrize(
   ("variables", "message"),
   [
-    ({"c": tf.zeros([2])}, "has no c: .* other settings: give its .*--precision"),
+    ({"c": tf.zeros([2])}, "has no c: give its run's .*--precision"),
     ({"b": tf.zeros([8])}, r"b has shape \[7\], the model needs \[8\]"),
   ],
 )
