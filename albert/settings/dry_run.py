@@ -143,7 +143,8 @@ def _describe_pretraining(resolved: ResolvedSettings, data: PretrainingConfig, c
   if examples:
     num_examples, examples_per_pass = examples
     passes = steps * batch / examples_per_pass
-    lines.append(f"passes: the run sees the text of its {num_examples:,} examples {_number(passes)} times")
+    epochs = _number(steps * batch / num_examples)
+    lines.append(f"passes: {epochs} over the {num_examples:,} examples, {_number(passes)} over their text")
     if passes > _MOST_PASSES:
       limit = max(1, int(_MOST_PASSES * examples_per_pass / batch))
       lines.append(f"warning: more than {_MOST_PASSES} passes: prepare more text, or give --num_train_steps={limit}")

@@ -491,7 +491,7 @@ def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan
   start = f"step {step}" if step else run_plan.config.init_checkpoint or "random weights"
   log(
     f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
-    f"({epochs:.3g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
+    f"({epochs:,.4g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
   usual_steps, usual_epochs = _usual_length(task, plan.stages[0].data.num_examples, plan.train.train_batch_size)
   if task.usual_epochs and not plan.train.num_train_epochs and num_steps > _MANY_TIMES * usual_steps:

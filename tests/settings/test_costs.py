@@ -98,7 +98,7 @@ def test_passes_over_the_text_are_counted_from_the_manifest(tmp_path: Path, caps
   write_manifest(tmp_path, shards, [60, 40, 7], settings={"dupe_factor": 4})
   flags = {"chip": "v5e-1", "input_file": ",".join(shards[:2]), "model": "albert_tiny", "train_batch_size": 4}
   lines = plan_lines(capsys, **flags, num_train_steps=steps)
-  assert lines["passes"] == f"the run sees the text of its 100 examples {passes} times"
+  assert lines["passes"] == f"{steps * 4 / 100:.2g} over the 100 examples, {passes} over their text"
   assert lines.get("warning") == warning
   lines = plan_lines(capsys, **flags, num_train_epochs=0.3, do_train=True, output_dir="run")
   assert lines["train"].startswith("0.3 epochs, 8 steps, with 4 examples per step")  # 7.5, rounded up
