@@ -29,7 +29,7 @@ SQUAD_REMEDY = "give data in the form of SQuAD"
 # The columns of rows.
 _COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 # The beginning of a file with an object on each line, unlike SQuAD's files.
-_JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
+_JSON_LINES = re.compile(rb'\s*\{[^\n]*\}[ \t\r]*\n\s*\{|\s*\{\s*"(?:id|title|context|question)"[^\n]*\}\s*$')
 
 
 class SquadAnswer(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ def _read_entries(source: DataSource) -> Iterator[tuple[str, SquadParagraph, dic
     else:
       articles = json_values.convert(source, {"data": content} if is_list else content, SquadFile, SQUAD_REMEDY).data
   for location, number, values in rows:
-    of_row = json_values.convert(location, values, _ParagraphOfRow, SQUAD_REMEDY)
+    of_row = json_values.convert(location, values, _ParagraphOfRow, "a row has context, question and answers")
     yield location, _make_paragraph(of_row.title, of_row.context), {"id": number, **values}
   for i, article in enumerate(articles):
     for j, of_article in enumerate(article.paragraphs):
@@ -239,7 +239,7 @@ def _find_answers(location: str, context: str, entry: _AnsweredEntry, version_2:
   if entry.is_impossible and entry.answers:
     raise UserError(f"{location}: is_impossible is true, but it has answers: correct one of the two")
   if entry.is_impossible and not version_2:
-    raise UserError(f"{location} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative")
+    raise UserError(f"{location} is unanswerable, as in a SQuAD v2.0 file: give --version_2_with_negative to train")
   if not entry.is_impossible and not entry.answers:
     note = " (or is_impossible: true)" if version_2 else ""
     raise UserError(f"{location} has no answer: training and evaluation need one{note}")

@@ -159,9 +159,8 @@ class TaggingData(FinetuningData):
 
   def extension(self, split: str) -> str:
     """Returns the extension of a predictions file, which has the form of the split's data."""
-    if split in self._memory:
-      return ".jsonl"
-    return os.path.splitext(getattr(self.config, FILE_FIELDS[split]).removesuffix(".gz"))[1] or ".conll"
+    path = "rows.jsonl" if split in self._memory else getattr(self.config, FILE_FIELDS[split])
+    return ".jsonl" if is_json_file(path) else os.path.splitext(path.removesuffix(".gz"))[1] or ".conll"
 
 
 def read_texts(

@@ -87,7 +87,7 @@ BAD_QUESTIONS = [
   ({"answers": [{"text": "it.", "answer_start": start} for start in (45, 4500)]}, r"answers\[1\]: answer_start 4500"),
   (answers_field("1978", "22"), r"answer_start must be a whole number or null, it is a text"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
-  ({"answers": [], "is_impossible": True}, r"q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2"),
+  ({"answers": [], "is_impossible": True}, r"q1 is unanswerable, as in a SQuAD v2\.0 file: give --version_2_with"),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
   ({"id": 7.5}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: \$\.id must be a whole number or a text, it is a number: give"),
   ({"answers": [{"text": "1979"}]}, r"\[0\]: no answer_start for '1979', which the paragraph does not have: correct"),
@@ -117,6 +117,7 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
   ("content", "message"),
   [
     ("{}", "lacks 'data': give data in the form of SQuAD"),
+    ('{"context": "a"}\n', "line 1: lacks 'answers': add them; questions to predict need none"),
     ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
   ],

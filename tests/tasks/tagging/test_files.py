@@ -292,7 +292,8 @@ def test_other_data_of_one_split_leaves_the_others(tmp_path: Path) -> None:
   of_file = of_rows.with_source("test", str(path))
   assert [text.words for text in of_rows.rows("test")] == [["EU"]]
   assert (len(of_file.rows("test")), of_file.sources("test")) == (2, [str(path)])
-  assert [held.extension("test") for held in (data, of_rows, of_file)] == [".tsv", ".jsonl", ".conll"]
+  kinds = (data, of_rows, of_file, tagging_data(train_file=str(path), predict_file="list.json.gz"))
+  assert [held.extension("test") for held in kinds] == [".tsv", ".jsonl", ".conll", ".jsonl"]
   assert of_file.rows("train") is data.rows("train")
 
 
