@@ -94,7 +94,7 @@ class RequestParser:
       raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
 
   def detect_format(self, lines: Sequence[bytes]) -> bool:
-    """Decides what auto stands for, from all lines so far. Returns whether it is known: not if all are blank."""
+    """Decides from all lines so far what `auto` stands for. Returns whether it is known; blank lines do not tell."""
     if self._format == AUTO and (content := b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()):
       if _BEGIN_OF_LIST.match(content):
         remedy = f"give an object a line (jq -c '.[]' writes them), or --format={self._format_of_texts} if it is a text"

@@ -211,7 +211,7 @@ class MetricsLog:
       self._progress.update(step - self._progress.done)
 
   def evaluation(self) -> contextlib.AbstractContextManager[None]:
-    """A context manager for an evaluation, whose time the progress does not count as time of steps."""
+    """A context manager for an evaluation. Its time does not count as time of steps in the progress."""
     return self._progress.pause() if self._progress else contextlib.nullcontext()
 
   def close(self) -> None:

@@ -99,7 +99,7 @@ def test_a_finished_run_predicts_other_files(run: Path, folder: Path, tmp_path: 
       run_script(
         "tagging", f"--output_dir={copied}", f"--predict_file={texts}", f"--predictions_file={name}", "--do_predict"
       )
-  assert len(read_json_lines(texts)) == 2
+  assert [line["id"] for line in read_json_lines(texts)] == [3, 4]  # not overwritten
 
 
 def test_a_run_is_not_continued_with_other_tags(run: Path, folder: Path, training_flags: list[str]) -> None:

@@ -213,7 +213,7 @@ class PretrainingTask(Task):
   @functools.cached_property
   def _guessing_metrics(self) -> dict[str, float]:
     counts = self._count_guessed(self._heldout_dataset())
-    known_tokens = self._training_counts[0] if self.data.globs["input_file"] else counts[0]
+    known_tokens = self._training_counts[0] if self.data.globs["input_file"] else 0
     return guessing_metrics(*counts, self.sentence_metric, known_tokens)
 
   @functools.cached_property
@@ -225,8 +225,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_guess(self) -> dict[str, float]:
-    tokens, labels = self._training_counts
-    return guessing_metrics(tokens, labels, self.sentence_metric, tokens)
+    return guessing_metrics(*self._training_counts, self.sentence_metric)
 
   def guessing_loss(self) -> float:
     """Returns the loss of giving each token and label its share of the first training records as its probability."""

@@ -67,17 +67,17 @@ def count_guessed(
 
 
 def guessing_metrics(
-  tokens: np.ndarray, labels: np.ndarray, sentence_metric: str | None, known_tokens: np.ndarray
+  tokens: np.ndarray, labels: np.ndarray, sentence_metric: str | None, known_tokens: np.ndarray | int = 0
 ) -> dict[str, float]:
   """Computes the accuracies and the losses of a model that ignores its input.
 
   Args:
     tokens, labels: the counts of what is predicted; see count_guessed.
     sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
-    known_tokens: counts of further tokens, such as those of training. Few held-out tokens lack most of the rare ones,
+    known_tokens: counts of further tokens, such as those of training; 0: none. Few held-out tokens lack most rare ones,
       so their own shares would be a better guess than any that a model can learn.
-  Returns: masked_lm_baseline_accuracy, of the most frequent token; masked_lm_guessing_loss, of giving each token its
-    share; the same two of SENTENCE_METRIC; and guessing_loss, the sum of the losses.
+  Returns: masked_lm_baseline_accuracy, of always giving the most frequent token; masked_lm_guessing_loss, of giving
+    each token its share as its probability; the same two of SENTENCE_METRIC; and guessing_loss, the sum of the losses.
   """
   known = tokens + known_tokens
   loss = cross_entropy(tokens / tokens.sum(), known / known.sum()).sum()
