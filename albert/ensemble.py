@@ -22,6 +22,7 @@ from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
+from albert.runs.directory_lock import DirectoryLock
 from albert.tasks import registry
 
 # Settings of the task that must be the same in all runs.
@@ -66,10 +67,10 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   task = registry.TASKS.get(task_name)
   if task is None or task.average_runs is None:
     raise UserError(f"{run_dirs[0]} is a run of {task_name!r}, whose predictions cannot be averaged")
-  files.makedirs(output_dir)
-  metrics = task.average_runs(run_dirs, [config.get("data", {}) for config in configs], output_dir)
-  if metrics:
-    files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
+  with DirectoryLock(output_dir, "averaging"):
+    metrics = task.average_runs(run_dirs, [config.get("data", {}) for config in configs], output_dir)
+    if metrics:
+      files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
   return metrics
 
 

@@ -28,6 +28,8 @@ _command_option = functools.partial(option, per_command=True)
 REFERENCE_BATCH_SIZE = 4096
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1
+# A fine-tuning of more than this many times the usual steps gets a warning.
+_MANY_TIMES = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,11 +260,22 @@ class TrainConfig(Config):
       return self.num_train_steps
     steps = max(1, math.ceil(self.num_train_epochs * num_examples / self.train_batch_size))
     if steps > INT32_MAX:
-      raise UserError(
-        f"num_train_epochs={self.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
-        f"epochs (at most {INT32_MAX} steps)"
-      )
+      raise UserError(f"num_train_epochs={self.num_train_epochs:g} are {steps:g} steps: give fewer, up to {INT32_MAX}")
     return steps
+
+  def usual_length(self, num_examples: int, usual_steps: int = 200, usual_epochs: int = 3) -> tuple[int, int]:
+    """Returns the numbers of steps and of epochs that training usually needs at least."""
+    steps = max(usual_steps, math.ceil(usual_epochs * num_examples / self.train_batch_size))
+    return steps, math.ceil(steps * self.train_batch_size / max(num_examples, 1))
+
+  def length_warnings(self, num_examples: int) -> list[str]:
+    """Returns a warning if a fine-tuning has far more steps than its examples need, and no number of epochs."""
+    steps, epochs = self.usual_length(num_examples)
+    if self.num_train_epochs or self.num_train_steps <= _MANY_TIMES * steps:
+      return []
+    given = f"{self.num_train_steps * self.train_batch_size / num_examples:,.0f} epochs"
+    advice = f"to train less, give --num_train_epochs={epochs} and another --output_dir"
+    return [f"warning: {given}, since {self.num_train_steps:,} steps are for more examples: {advice}"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

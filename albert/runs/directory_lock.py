@@ -53,6 +53,7 @@ class DirectoryLock:
     self.activity = activity
     self.path = files.join(directory, name)
     self._descriptor: int | None = None  # of the file that is locked with flock
+    self._is_new = False  # whether this lock made the directory
     self._token = ""  # what the file holds where there is no flock
 
   def acquire(self) -> None:
@@ -62,6 +63,7 @@ class DirectoryLock:
       UserError: another process has the lock; the message names the process and its host.
       RunError: the system cannot lock the file, for example because the disk is full.
     """
+    self._is_new = not files.exists(self.directory)
     files.makedirs(self.directory)
     if not files.is_remote(self.path) and self._take_flock():
       return
@@ -81,6 +83,8 @@ class DirectoryLock:
       with contextlib.suppress(OSError):
         if _is_same_file(self._descriptor, self.path):  # false if this file was removed and another process made one
           os.remove(self.path)
+          if self._is_new:  # a command that failed before it wrote anything leaves nothing
+            os.rmdir(self.directory)  # raises OSError if the directory is not empty
       os.close(self._descriptor)
       self._descriptor = None
     if self._token:

@@ -185,13 +185,11 @@ class MetricsLog:
     _keep_lines(self._path, first_step)
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
-    """Writes and logs the metrics of a step."""
+    """Moves the progress to `step`, and writes and logs its metrics."""
     line = {"step": step, **metrics}
-    seconds_left = self._progress.seconds_left() if self._progress else math.inf
+    seconds_left = self.advance(step, metrics.get("loss"))
     _append(self._path, {**line, **self._annotate(line, seconds_left)})
     self._events.write(step, metrics)
-    if self._progress is not None and "loss" in metrics:
-      self._progress.note = f"loss {metrics['loss']:.4g}"
     log(f"step {step}: {format_metrics(metrics)}", is_detail=True)
     for callback in self._callbacks:
       callback(step, dict(metrics))
@@ -202,13 +200,15 @@ class MetricsLog:
     for callback in self._callbacks:
       callback(step, {f"eval_{name}": value for name, value in metrics.items()})
 
-  def advance(self, step: int) -> None:
-    """Moves the progress to `step`."""
+  def advance(self, step: int, loss: float | None = None) -> float:
+    """Moves the progress to `step`, with its loss if that is known, and returns the seconds left."""
     if self._progress is None:
       self._progress = Progress(self._train.num_train_steps, " steps", "training", done=step)
       self._progress.cost, self._progress.pause_every = self._cost, self._train.eval_every_steps
-    else:
-      self._progress.update(step - self._progress.done)
+    if loss is not None:
+      self._progress.note = f"loss {loss:.4g}"
+    self._progress.update(step - self._progress.done)
+    return self._progress.seconds_left()
 
   def evaluation(self) -> contextlib.AbstractContextManager[None]:
     """A context manager for an evaluation. Its time does not count as time of steps in the progress."""

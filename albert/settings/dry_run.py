@@ -92,6 +92,8 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
+    if isinstance(data, FinetuningData) and data.rows_are_examples:
+      lines += train.length_warnings(len(data.rows(TRAIN)))
     if isinstance(resolved.data_config, PretrainingConfig):
       lines += describe_stages(model, resolved.data_config, train)
   actions = {"evaluate": config.do_eval, "predict": config.do_predict}

@@ -379,11 +379,8 @@ def check_static_shapes(spec: ElementSpec) -> None:
   """
   varying_features = features_of_varying_shape(spec)
   if varying_features:
-    name = varying_features[0]
-    raise UserError(
-      f"{name} has shape {spec[name].shape.as_list()}, which differs from batch to batch: a TPU needs batches of one "
-      "shape; give --pad_to_max_length"
-    )
+    shape = f"shape {spec[varying_features[0]].shape.as_list()}"
+    raise UserError(f"{varying_features[0]} has {shape}, but a TPU needs one shape: give --pad_to_max_length")
 
 
 def check_host(tpu: str, *, needs_python: bool) -> None:

@@ -354,7 +354,6 @@ class Trainer:
       steps_per_call = max(1, min(config.steps_per_loop, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
       is_over = self._count_seconds(target_step, target_step - step, seconds_per_step)
       step = target_step
-      metrics_log.advance(step)
       must_evaluate = evaluate is not None and is_evaluation_due(config, step, is_over=is_over)
       is_save_due = pace.is_save_due(step, step - saved_step, seconds_per_step, is_end=step == last_step)
       must_save = must_evaluate or is_over or num_signaled > 0 or is_save_due
@@ -365,6 +364,8 @@ class Trainer:
       if pace.is_log_due(step) or step == last_step or is_over:
         checkpoints.check_lock()
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
+      else:
+        metrics_log.advance(step)
       if must_save:
         self._save(checkpoints, step, is_stopping=num_signaled > 0)
         saved_step = step

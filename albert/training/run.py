@@ -493,10 +493,8 @@ def _begin(task: Task, model: keras.Model, run_plan: RunPlan, plan: TrainingPlan
     f"training on {data}: {counted(num_steps, 'step', ',')}{batch} "
     f"({epochs:,.4g} epoch{'' if epochs == 1 else 's'}) from {start}; {num_parameters:,} parameters; {run_plan.devices}"
   )
-  usual_steps, usual_epochs = _usual_length(task, plan.stages[0].data.num_examples, plan.train.train_batch_size)
-  if task.usual_epochs and not plan.train.num_train_epochs and num_steps > _MANY_TIMES * usual_steps:
-    advice = f"to train less, give --num_train_epochs={usual_epochs} and another --output_dir"
-    log(f"warning: {epochs:,.0f} epochs, since {num_steps:,} steps are for more examples: {advice}")
+  for line in plan.train.length_warnings(plan.stages[0].data.num_examples) if task.usual_epochs else ():
+    log(line)
   is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
   log(f"compiled by XLA: {is_compiled}; deterministic: {run_plan.deterministic}", is_detail=True)
   record = files.join(results_dir, output_files.TRAINING_LOSS)
@@ -568,18 +566,10 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
-# A run of more than this many times the usual steps gets a warning.
-_MANY_TIMES = 10
 # Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
 _MAX_ADVISED_EPOCHS = 100
 # If no seed of so many learns, the weights are at fault.
 _MANY_RUNS = 5
-
-
-def _usual_length(task: Task, num_examples: int, batch_size: int) -> tuple[int, int]:
-  """Returns the numbers of steps and of epochs that training usually needs at least."""
-  steps = max(task.usual_steps, math.ceil(task.usual_epochs * num_examples / batch_size))
-  return steps, math.ceil(steps * batch_size / max(num_examples, 1))
 
 
 class TrainingLoss(msgspec.Struct):
@@ -649,7 +639,7 @@ def find_failure(
     return None
   if training.loss <= GUESSING_SHARE * training.guessing_loss:
     return None
-  reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
+  reason = f"its loss in the last quarter of training is {training.loss:.4g}, guessing has {training.guessing_loss:.4g}"
   if not metrics:
     # A short log also has the losses before the run learned.
     return reason if training.num_lines >= _PARTS_OF_LOG else None
@@ -657,7 +647,7 @@ def find_failure(
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= GUESSING_SHARE * guess:
     return None
-  reason += f"; on the development set {loss:.4g} and {guess:.4g}"
+  reason += f"; in the evaluation {loss:.4g} and {guess:.4g}"
   # The first accuracy is the main one, such as that of the masked tokens.
   guesses = {guessed_metric(name)[0]: value for name, value in metrics.items() if name.startswith(prefix)}
   accuracy = next((name for name in metrics if name in guesses and not name.endswith(LOSS)), None)
@@ -684,7 +674,7 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   step = getattr(read_training_loss(output_dir), "step", 0)
   train, optimizer, remedies = config.train, config.optimizer, []
   num_examples = task.training_data().num_examples if config.do_train else 0
-  steps, epochs = _usual_length(task, num_examples, train.train_batch_size)
+  steps, epochs = train.usual_length(num_examples, task.usual_steps, task.usual_epochs)
   if step < steps:
     flag = f"--num_train_steps={steps}"
     if train.num_train_epochs and epochs <= _MAX_ADVISED_EPOCHS:

@@ -97,7 +97,7 @@ def test_the_number_of_layers_of_a_stage_is_a_multiple_of_the_number_of_groups()
 
 def test_an_input_file_that_no_stage_reads_is_refused():
   own_files = [{"until": 0.5, "input_file": "a"}, {"until": 1, "input_file": "b"}]
-  with pytest.raises(UserError, match=r"--input_file=c: no stage reads it, because each has an input_file of its own"):
+  with pytest.raises(UserError, match=r"--input_file=c: no stage reads it, because each has its own"):
     parse_stages(own_files, input_file="c")
   assert len(parse_stages(own_files, input_file="b")) == 2
 

@@ -133,7 +133,7 @@ def test_weights_of_no_class_and_names_on_the_hub_are_refused(classifier: Run, t
   with pytest.raises(UserError, match=r"^model=.*/no_class belongs to no run, .*: give task to .* one of fill_mask"):
     albert.Predictor(path)
   with pytest.raises(
-    UserError, match=r"^model=albert/albert-base-v2: no such directory: .*nothing is downloaded: fetch config.json"
+    UserError, match=r"^model=albert/albert-base-v2: no such directory: .*nothing is downloaded: fetch"
   ):
     albert.Predictor("albert/albert-base-v2")
   (path / "spiece.model").unlink()

@@ -40,7 +40,7 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(tmp_path):
     with pytest.raises(UserError, match=message):
       DirectoryLock(directory, "training").acquire()
     lock.check()
-  assert files.listdir(directory) == []
+  assert not files.exists(directory)  # the lock made it, and nothing was written
   with DirectoryLock(directory, "training"):  # another lock of the same process
     pass
   lock.acquire()  # the first lock, again
@@ -160,9 +160,7 @@ def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypat
 
   with monkeypatch.context() as patch:
     patch.setattr(os, function_name, fail)
-    with pytest.raises(
-      RunError, match=rf"^{lock_file}: cannot .* \(No space left on device\): run the same command again"
-    ):
+    with pytest.raises(RunError, match=rf"^{lock_file}: cannot .* \(No space left on device\): run the same"):
       DirectoryLock(str(tmp_path), "training").acquire()
   assert not lock_file.exists()
   with DirectoryLock(str(tmp_path), "training"):

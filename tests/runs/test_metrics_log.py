@@ -30,6 +30,18 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
   ]
 
 
+def test_the_progress_shows_the_loss_of_the_step_that_it_names(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr("albert.io.progress._interval", lambda seconds: 0.0)
+  log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=3))
+  for step in (1, 2, 3):
+    log.write(step, {"loss": step / 4})
+  log.close()
+  words = [line.split() for line in capsys.readouterr().err.splitlines()]
+  assert [(line[2], line[-1]) for line in words] == [("1", "0.25"), ("2", "0.5"), ("3", "0.75")]
+
+
 def test_a_run_continues_with_a_warning_if_tensorboards_events_cannot_be_written(
   tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -84,6 +84,9 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   flags |= {"recipe": "none", "num_train_epochs": 40.0, "train_batch_size": 4, "spm_model_file": spm_model}
   run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
   assert "--num_warmup_steps=2" in capsys.readouterr().out  # a tenth of the 20 steps
+  del flags["num_train_epochs"]
+  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, num_train_steps=2001)
+  assert "warning: 4,002 epochs, since 2,001 steps are for more examples" in capsys.readouterr().out
 
 
 def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,10 +194,7 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
         f"{source}: num_hidden_layers is {depth}, which {groups} groups cannot share: give a multiple of {groups}"
       )
   if config.input_file and stages and all(stage.input_file not in (None, config.input_file) for stage in stages):
-    raise UserError(
-      f"--input_file={config.input_file}: no stage reads it, because each has an input_file of its own: leave it out, "
-      "or remove input_file from a stage"
-    )
+    raise UserError(f"--input_file={config.input_file}: no stage reads it, because each has its own: leave it out")
   return tuple(stages)
 
 
