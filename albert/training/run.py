@@ -580,12 +580,14 @@ class TrainingLoss(msgspec.Struct):
     loss: the mean training loss in the last quarter of the logged lines; None if it was not finite or not logged.
     guessing_loss: the loss of always guessing; None if it is not known.
     num_lines: the number of logged lines.
+    num_examples: the number of training examples; 0 if an earlier version wrote the file.
   """
 
   step: int
   loss: float | None
   guessing_loss: float | None
   num_lines: int
+  num_examples: int = 0
 
 
 def write_training_loss(task: Task, results_dir: str, step: int) -> None:
@@ -600,7 +602,8 @@ def write_training_loss(task: Task, results_dir: str, step: int) -> None:
   last_lines = lines[-max(1, len(lines) // _PARTS_OF_LOG) :]
   losses = [loss for line in last_lines if (loss := line.get(LOSS)) is not None]
   mean = math.fsum(losses) / len(losses) if losses and len(losses) == len(last_lines) else None
-  content = {"step": step, "loss": mean, "guessing_loss": task.guessing_loss(), "num_lines": len(lines)}
+  numbers = {"num_lines": len(lines), "num_examples": task.training_data().num_examples}
+  content = {"step": step, "loss": mean, "guessing_loss": task.guessing_loss(), **numbers}
   files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
 
 
@@ -671,9 +674,9 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
     config: the settings of the run, or of several runs of which the best has failed.
     is_command: whether --num_runs can be advised. The Python API lacks it, and --folds excludes it.
   """
-  step = getattr(read_training_loss(output_dir), "step", 0)
+  record = read_training_loss(output_dir)
+  step, num_examples = (record.step, record.num_examples) if record else (0, 0)
   train, optimizer, remedies = config.train, config.optimizer, []
-  num_examples = task.training_data().num_examples if config.do_train else 0
   steps, epochs = train.usual_length(num_examples, task.usual_steps, task.usual_epochs)
   if step < steps:
     flag = f"--num_train_steps={steps}"

@@ -136,14 +136,12 @@ def pretraining(learning_rate: float, **optimizer: Any) -> RunConfig:
 def test_the_advice_is_more_steps_then_another_rate_then_more_seeds(
   config: RunConfig, step: int, num_examples: int, remedies: list[str], tmp_path: Path
 ) -> None:
-  (tmp_path / "training_loss.json").write_text(
-    json.dumps({"step": step, "loss": 1.0, "guessing_loss": 1.0, "num_lines": 4})
-  )
-  data = types.SimpleNamespace(num_examples=num_examples)
+  content = {"step": step, "loss": 1.0, "guessing_loss": 1.0, "num_lines": 4, "num_examples": num_examples}
+  (tmp_path / "training_loss.json").write_text(json.dumps(content))
   task: Any = PretrainingTask if config.optimizer.optimizer == "lamb" else Task
   usual = {name: getattr(task, name) for name in ("usual_steps", "usual_epochs", "usual_rates")}
   model_config = types.SimpleNamespace(hidden_size=768)
-  task = types.SimpleNamespace(training_data=lambda: data, model_config=model_config, **usual)
+  task = types.SimpleNamespace(model_config=model_config, **usual)
   warning = failure_warning("it guesses", str(tmp_path), task, config)
   advice = warning.partition("it guesses: give, in a new --output_dir, ")[2]
   parts = advice.split("; if that is not enough, ")

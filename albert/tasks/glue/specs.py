@@ -371,10 +371,7 @@ def choose_metrics(spec: TaskSpec, config: flags.ClassifierConfig) -> TaskSpec:
   if best_metric not in ("", LOSS, *possible_metrics):
     needs_positive_label = best_metric in POSITIVE_METRICS and not spec.is_regression
     remedy = "give --positive_label, the label that it is computed for" if needs_positive_label else "give one of these"
-    raise UserError(
-      f"--best_metric={best_metric}: {spec.name} has {', '.join((*possible_metrics, LOSS))}: {remedy}, or leave the "
-      "flag out"
-    )
+    raise UserError(f"--best_metric={best_metric}: {spec.name} has {', '.join((*possible_metrics, LOSS))}: {remedy}")
   if best_metric not in ("", LOSS):
     metrics = (best_metric, *(name for name in metrics if name != best_metric))
   return dataclasses.replace(spec, metrics=metrics, positive_class=1 if positive_class is None else positive_class)
