@@ -205,10 +205,8 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
       "documents, or give a larger share"
     )
   if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
-    raise UnusableTextError(
-      "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
-      "put blank lines between documents, or use sop"
-    )
+    remedy = "put blank lines between documents, or give sop"
+    raise UnusableTextError(f"--sentence_prediction=nsp needs at least two documents, the text is one: {remedy}")
   if num_examples == 0:
     raise UnusableTextError(
       f"--input_file: no example in {counted(counts.documents, 'document')} of {counts.tokens} tokens: "

@@ -227,10 +227,7 @@ def make_examples(
       content.write(hashlib.sha256(content.getvalue()).digest())
       files.write_atomically(path, content.getvalue())
     except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
-      log(
-        f"warning: {path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; "
-        "free space or give another --cache_dir"
-      )
+      log(f"warning: {path}: cannot cache features ({_in_one_line(error)}): free space, or give another --cache_dir")
   return examples
 
 

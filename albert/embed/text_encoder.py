@@ -197,8 +197,6 @@ def _load(
   if tokenizer is None:
     raise UserError("an Encoder does not know its vocabulary: give tokenizer=Tokenizer.from_pretrained(path) too")
   if tokenizer.vocab_size > encoder.config.vocab_size:
-    raise UserError(
-      f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {encoder.config.vocab_size}: give the "
-      "vocabulary of the encoder's weights"
-    )
+    sizes = f"{tokenizer.vocab_size} pieces, the encoder {encoder.config.vocab_size}"
+    raise UserError(f"{tokenizer.model_file} has {sizes}: give the vocabulary of the encoder's weights")
   return encoder, tokenizer, vectors or SentenceVectors()

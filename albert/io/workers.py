@@ -155,10 +155,8 @@ class Workers:
       for item, future in calls:
         yield item, future.result()
     except BrokenProcessPool as error:
-      raise RunError(
-        "a worker process died, perhaps because memory ran out: run the same command again with fewer "
-        "--num_processes; finished work is kept"
-      ) from error
+      remedy = "run the same command again with fewer --num_processes; finished work is kept"
+      raise RunError(f"a worker process died, perhaps because memory ran out: {remedy}") from error
 
   def _start_executor(self, function: Callable[..., Any]) -> futures.ProcessPoolExecutor:
     """Makes the executor of worker processes that can run a function."""

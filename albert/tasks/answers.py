@@ -63,7 +63,7 @@ class SpanAnswer:
 
   Attributes:
     text: the answer, a substring of the context; "" if the question is unanswerable (SQuAD v2.0).
-    probability: the probability of the best span among the candidates; 0 if there are none.
+    probability: that of the best span among the candidates, or of "" with null odds that it is unanswerable; else 0.
     candidates: the best spans, best first. Each has text, probability and the scores of its start and end.
     null_odds: the log odds that the question is unanswerable; None for a model of SQuAD v1.1.
   """

@@ -338,10 +338,7 @@ def _trainer_options(file: str, model: bytes) -> tuple[list[str], bool]:
   }
   for option, is_used in hide_words.items():
     if is_used:
-      raise UserError(
-        f"{file}: trained with {option}, so words cannot be told apart: train the vocabulary without this option, or "
-        "with data_prep/train_vocab.py"
-      )
+      raise UserError(f"{file}: trained with {option}, so words cannot be told apart: train the vocabulary without it")
   add_dummy_prefix, remove_extra_whitespaces = (normalizer.get(number) != b"\0" for number in (3, 4))
   pieces = (fields for number, fields in messages if number == _PIECES)
   symbols = [piece[_PIECE_TEXT].decode() for piece in pieces if piece.get(_PIECE_TYPE) == bytes([_USER_DEFINED])]

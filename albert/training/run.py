@@ -29,6 +29,7 @@ from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import elapsed_time, log
 from albert.io.text import counted
+from albert.metrics.squad import THRESHOLD_GAIN
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
@@ -636,7 +637,8 @@ def find_failure(
   """
   training = read_training_loss(output_dir)
   f1_of_guessing = {name: metrics[name] for name in _F1_OF_GUESSING if name in metrics}
-  if training is not None and f1_of_guessing and metrics["f1"] <= max(f1_of_guessing.values()) + _F1_MARGIN:
+  f1 = max(metrics.get("f1", 0.0), metrics.get("best_f1", 0.0) - THRESHOLD_GAIN)
+  if training is not None and f1_of_guessing and f1 <= max(f1_of_guessing.values()) + _F1_MARGIN:
     return ", ".join(f"{name} is {metrics[name]:.4g}" for name in ("f1", *f1_of_guessing))
   if training is None or training.loss is None or training.guessing_loss is None:
     return None

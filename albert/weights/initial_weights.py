@@ -84,10 +84,8 @@ def claim_initial_weights(
   config = output_files.read_config(path)
   recorded_path = config.get(_PATH_KEY, "")
   if from_scratch and recorded_path:
-    raise UserError(
-      f"{path}: this run started from {recorded_path}, not from random weights: leave --from_scratch out to resume it, "
-      "or give another --output_dir"
-    )
+    start = f"{recorded_path}, not from random weights"
+    raise UserError(f"{path}: this run started from {start}: leave out --from_scratch, or give another --output_dir")
   if init_checkpoint in ("", recorded_path):
     return {key: config[key] for key in (_PATH_KEY, _SHA256_KEY) if key in config}
   if not recorded_path:

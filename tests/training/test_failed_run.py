@@ -199,6 +199,7 @@ def test_a_run_that_learns_is_not_reported(
     ({}, {"loss": 2.0, "f1": 0.1}, False),  # the loss of guessing is not known
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 50.1, "no_answers_f1": 50.0}, True),  # SQuAD 2.0
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 60.1, "no_answers_f1": 50.0}, False),
+    ({"guessing_loss": None}, {"loss": 2.0, "f1": 45.0, "best_f1": 95.0, "no_answers_f1": 50.0}, False),
     ({"guessing_loss": None}, {"loss": 2.0, "f1": 9.0, "random_span_f1": 4.0, "first_sentence_f1": 14.0}, True),
   ],
 )

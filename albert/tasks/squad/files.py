@@ -125,7 +125,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
         if not values["answers"]:  # datasets has no is_impossible
           values.setdefault("is_impossible", True)
       if with_answers and "answers" not in values:
-        remedy = "add them; questions to predict need none, but then --do_eval needs --eval_file"
+        remedy = "add them, or predict with --predict_file and --do_predict alone"
         raise UserError(f"{location}: lacks 'answers': {remedy}")
       entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, SQUAD_REMEDY)
       question_id = str(entry.id)

@@ -45,7 +45,11 @@ class SquadConfig(FinetuningConfig):
     0, "maximum tokens of a predicted answer; 0: 30", minimum=0, affects_training=False, group=EVALUATION
   )
   n_best_size: int = option(
-    20, "maximum answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
+    20,
+    "maximum answers of a question in nbest_predictions_dev.json",
+    minimum=1,
+    affects_training=False,
+    group=EVALUATION,
   )
   start_n_top: int = option(
     5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION
@@ -74,6 +78,8 @@ class SquadConfig(FinetuningConfig):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    if (threshold := self.null_score_diff_threshold) and not self.version_2_with_negative:
+      raise UserError(f"--null_score_diff_threshold={threshold:g} has no effect without --version_2_with_negative")
     if self.max_query_length + _NUM_SPECIAL_TOKENS >= self.max_seq_length:
       raise UserError(
         f"--max_query_length={self.max_query_length} leaves no room for a paragraph in "

@@ -151,9 +151,9 @@ class SquadTask(Task):
     null_odds = predictions.null_odds or {}
     answers: list[Any] = []
     for question in self.data.rows(TEST):
-      candidates = predictions.nbest[question.id]
-      probability = candidates[0]["probability"] if candidates else 0.0
-      answers.append(SpanAnswer(texts[question.id], probability, candidates, null_odds.get(question.id)))
+      text, candidates = texts[question.id], predictions.nbest[question.id]
+      probability = predictions.probability(question.id, text)
+      answers.append(SpanAnswer(text, probability, candidates, null_odds.get(question.id)))
     return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:

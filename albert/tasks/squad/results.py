@@ -223,8 +223,7 @@ def write_evaluation(
 ) -> None:
   """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
 
-  The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
-  come first.
+  At most 1000 questions without an exact match are listed, the most probable first. A much better threshold is logged.
 
   Args:
     directory: where to write.
@@ -235,16 +234,18 @@ def write_evaluation(
   write_predictions(prediction_paths(directory, DEV), predictions, null_threshold)
   answers = collect_gold_answers(questions, predictions)
   files.write_json(files.join(directory, "answers_dev.json"), answers)
-  predicted_texts = predictions.answers(null_threshold)
-  mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
+  predicted_texts, scores = predictions.answers(null_threshold), compute_scores(answers, predictions, null_threshold)
+  if scores.get("best_f1", 0.0) > scores["f1"] + squad.THRESHOLD_GAIN:
+    better = f"{scores['best_f1']:.4g} with --null_score_diff_threshold={scores['best_f1_thresh']:.6g}"
+    log(f"warning: f1 is {scores['f1']:.4g}, and {better}: give that threshold; it needs no training")
+  mistakes: list[tuple[float, list[str]]] = []  # the probability of the answer, and the row
   for question in questions:
     if question.id not in predicted_texts:
       continue
     predicted_text, correct_texts = predicted_texts[question.id], list(dict.fromkeys(answers[question.id])) or [""]
     if any(squad.exact_match(text, predicted_text) for text in correct_texts):
       continue
-    entries = predictions.nbest[question.id]
-    probability = entries[0][PROBABILITY] if entries else 0.0
+    probability = predictions.probability(question.id, predicted_text)
     f1 = max(squad.f1_v2(text, predicted_text) for text in correct_texts)
     row = [question.id, " | ".join(correct_texts), predicted_text, f"{f1:.4f}", f"{probability:.4f}", question.text]
     mistakes.append((probability, row))

@@ -117,7 +117,7 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
   ("content", "message"),
   [
     ("{}", "lacks 'data': give data in the form of SQuAD"),
-    ('{"context": "a"}\n', "line 1: lacks 'answers': add them; questions to predict need none"),
+    ('{"context": "a"}\n', "line 1: lacks 'answers': add them, or predict with"),
     ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
   ],

@@ -69,7 +69,7 @@ def test_answers_that_do_not_match_their_labels_are_listed(
   assert "2 of 4 answers (dev) are not whole tokens of a window: 1 are learned as" in capsys.readouterr().err
 
 
-def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Path) -> None:
+def test_official_files_and_mistakes_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   questions = make_questions(a=["1906", "in 1906"], b=[], c=["why", "why"], d=["sold"])
   nbest = {
     "a": [{"text": "in 1906!", "probability": 0.5}],
@@ -100,8 +100,10 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
     ["id", "answers", "prediction", "f1", "probability", "question"],
     ["b", "", "captain", "0.0000", "0.9000", "b?"],
     ["c", "why", "Nobody remembered why", "0.5000", "0.7000", "c?"],
-    ["d", "sold", "", "0.0000", "0.0000", "d?"],
+    ["d", "sold", "", "0.0000", "0.1192", "d?"],  # 1 / (1 + e^2)
   ]
+  results.write_evaluation(str(tmp_path), all_questions, predictions, -2.5)
+  assert "f1 is 0, and 37.5 with --null_score_diff_threshold=-0.5: give that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
