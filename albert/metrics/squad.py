@@ -18,8 +18,7 @@ from albert.io.text import name_and_others
 # order of the dataset, because sums in floating point depend on the order.
 GoldAnswers = Mapping[str, Sequence[str]]
 
-# If another threshold raises the F1 of v2.0 by more than this, the threshold was at fault, not the model.
-THRESHOLD_GAIN = 5.0
+THRESHOLD_GAIN = 5.0  # if another threshold raises the F1 of v2.0 by more, the threshold was at fault, not the model
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _REMOVE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -200,7 +200,8 @@ class ExampleSets:
 
   def _describe_texts(self, split: str, examples: TokenizedExamples) -> None:
     """Logs once how many windows there are, how much is cut off, and whether the vocabulary lacks characters."""
-    data, source = self._data, f"{self._data.source_names(split)} ({split})"
+    data, source = self._data, self._data.source_names(split)
+    source += f" ({split})" if len(data.splits_made_of(split)) > 1 else ""  # rows were held out
     if source in data.described:
       return
     data.described.add(source)

@@ -110,7 +110,7 @@ def test_unknown_characters_give_a_warning(
   ids = task.sets.examples("train").input_ids.tolist()
   share = ids.count(UNK_ID) / (len(ids) - ids.count(CLS_ID) - ids.count(SEP_ID))
   warning = capsys.readouterr().err.splitlines()[-1]
-  assert warning.startswith(f"warning: {path} (train): {share:.1%} of the tokens are <unk>, since characters of this")
+  assert warning.startswith(f"warning: {path}: {share:.1%} of the tokens are <unk>, since characters of this")
   assert ", such as '老' (U+8001), '师' (U+5E08), '了' (U+4E86): give weights and their vocabulary" in warning
   TextTask(task.model_config, task.data).sets.examples("train")
   assert "<unk>" not in capsys.readouterr().err  # once for each file, also if it is read for several predictions

@@ -69,7 +69,7 @@ def test_the_tokens_that_do_not_fit_are_counted(
   needed = len(range(0, num_tokens.max() - ROOM + STRIDE, STRIDE))
   assert num_windows > len(texts) > np.count_nonzero(num_cut) > 1
   assert task.sets.examples("train").cut_tokens.tolist() == num_cut.tolist()
-  source = f"{task.config.train_file} (train)"
+  source = str(task.config.train_file)
   assert capsys.readouterr().err.splitlines()[-2:] == [
     f"{source}: {len(texts)} texts in {num_windows} windows",
     f"warning: {source}: texts longer than {MAX_WINDOWS} windows: {np.count_nonzero(num_cut)} of {len(texts)}, "
@@ -95,7 +95,7 @@ def test_a_text_that_is_cut_gives_a_warning(
   num_tokens = task.data.tokenizer.encode_batch_flat(["river " * 99])[0].size
   task.sets.examples("train")
   assert capsys.readouterr().err.splitlines()[-1] == (
-    f"warning: {path} (train): texts longer than max_seq_length={length}: 1 of 2, {num_tokens + 2 - length} "
+    f"warning: {path}: texts longer than max_seq_length={length}: 1 of 2, {num_tokens + 2 - length} "
     f"tokens cut off: {remedy}"
   )
 
