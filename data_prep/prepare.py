@@ -200,10 +200,8 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
   """Raises a UserError if the text gives no examples, or fewer than shards, or a single document for NSP."""
   if job.settings.heldout and num_examples == 0:
     share = job.settings.eval_share
-    raise UnusableTextError(
-      f"--eval_share={share:.3g} holds out {counted(counts.documents, 'document')}, which give no example: add "
-      "documents, or give a larger share"
-    )
+    held_out = f"{counted(counts.documents, 'document')}, which give no example"
+    raise UnusableTextError(f"--eval_share={share:.3g} holds out {held_out}: add documents, or give a larger share")
   if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     remedy = "put blank lines between documents, or give sop"
     raise UnusableTextError(f"--sentence_prediction=nsp needs at least two documents, the text is one: {remedy}")

@@ -128,10 +128,8 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
       raise UserError(f"{location}: has no {feature.name}: write the shards with create_pretraining_data{remedy}")
     values = example[feature.name]
     if len(values) != feature.length:
-      raise UserError(
-        f"{location}: {feature.name} has {counted(len(values), 'value')}, expected {feature.length}; "
-        "give the lengths that the shards were written with"
-      )
+      given = counted(len(values), "value")
+      raise UserError(f"{location}: {feature.name} has {given}, expected {feature.length}: give the shards' lengths")
     dtype = "texts" if values.dtype == object else values.dtype.name
     if feature.dtype != dtype:
       raise UserError(f"{location}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")

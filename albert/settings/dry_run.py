@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import Any
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
@@ -57,7 +56,12 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if resolved.weights:  # a run compares the shapes of the weights themselves
     sizes = _SIZES[1 if config.init_from_shallower else 0 :]
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
-  lines = [*resolved.notes, *_describe_plan(resolved, data), *_describe_settings(resolved, data)]
+  num_rows = num_examples = 0
+  if config.do_train and isinstance(data, FinetuningData):
+    num_rows = len(data.rows(TRAIN))
+    num_examples = round(num_rows * data.examples_per_row())
+  lines = [*resolved.notes, *_describe_plan(resolved, num_rows, num_examples)]
+  lines += _describe_settings(resolved, num_examples)
   if cores and isinstance(data_config, PretrainingConfig):
     lines += _describe_pretraining(resolved, data_config, cores)
   if cores and cores.limit:
@@ -66,8 +70,8 @@ def print_plan(resolved: ResolvedSettings) -> None:
   log(NOTHING_DONE)
 
 
-def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
-  """Returns a line about the model, and one for each action; `data` is what `read_inputs` returned, if anything."""
+def _describe_plan(resolved: ResolvedSettings, num_rows: int, num_examples: int) -> list[str]:
+  """Returns a line about the model, and one for each action. The numbers are those of fine-tuning, else 0."""
   config, model = resolved.config, resolved.model_config
   lines = [f"runs: {config.num_runs}, each of the following plan"] if config.num_runs > 1 else []
   lines.append(
@@ -77,14 +81,11 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
   train = config.train
   if config.do_train:
     amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
-    if isinstance(data, FinetuningData):
-      num_rows = len(data.rows(TRAIN))
-      amount += f" of {counted(num_rows, 'row', ',')},"
-      if train.num_train_epochs:
-        steps = counted(train.num_steps(num_rows), "step", ",")
-        amount += f" {'' if data.rows_are_examples else 'at least '}{steps},"
-      elif data.rows_are_examples:
-        amount += f" {train.num_train_steps * train.train_batch_size / num_rows:,.1f} epochs,"
+    if num_rows:
+      windows = "" if num_rows == num_examples else f" in about {num_examples:,} windows"
+      steps = counted(train.num_steps(num_examples), "step", ",")
+      epochs = f"{train.num_train_steps * train.train_batch_size / num_examples:,.1f} epochs"
+      amount += f" of {counted(num_rows, 'row', ',')}{windows}, {steps if train.num_train_epochs else epochs},"
     elif isinstance(resolved.data_config, PretrainingConfig) and train.num_train_epochs:
       examples = count_examples(resolved.data_config)
       amount += f", {counted(train.num_steps(examples[0]), 'step', ',')}," if examples else ""
@@ -92,8 +93,7 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
-    if isinstance(data, FinetuningData) and data.rows_are_examples:
-      lines += train.length_warnings(len(data.rows(TRAIN)))
+    lines += train.length_warnings(num_examples) if num_examples else ()
     if isinstance(resolved.data_config, PretrainingConfig):
       lines += describe_stages(model, resolved.data_config, train)
   actions = {"evaluate": config.do_eval, "predict": config.do_predict}
@@ -101,13 +101,12 @@ def _describe_plan(resolved: ResolvedSettings, data: Any) -> list[str]:
   return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
 
 
-def _describe_settings(resolved: ResolvedSettings, inputs: Any) -> list[str]:
-  """Returns a paragraph for each source, with the values that differ from the defaults. `inputs`: what was read."""
+def _describe_settings(resolved: ResolvedSettings, num_examples: int) -> list[str]:
+  """Returns a paragraph for each source, with the values that differ from the defaults."""
   config, settings, model = resolved.config, resolved.settings, resolved.model_config
   data, train, optimizer = resolved.data_config, config.train, config.optimizer
-  num_rows = len(inputs.rows(TRAIN)) if config.do_train and isinstance(inputs, FinetuningData) else 0
-  if num_rows or ((config.do_train or config.chip) and not train.num_train_epochs):
-    optimizer = resolve_warmup(optimizer, train.num_steps(num_rows), is_default=config.warmup_is_default)
+  if num_examples or ((config.do_train or config.chip) and not train.num_train_epochs):
+    optimizer = resolve_warmup(optimizer, train.num_steps(num_examples), is_default=config.warmup_is_default)
   sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [
     ("flags", [format_flag(*flag) for flag in settings.flags.items() if flag[0] in ("model", "albert_config_file")]),

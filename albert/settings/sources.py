@@ -267,14 +267,9 @@ class Settings:
     if name == "select_checkpoint" or not self._does_training:  # the command uses a checkpoint of the run
       remedy += f" and --init_checkpoint={files.join(run.directory, 'checkpoints', 'step-N')}"
     elif name in ("num_train_steps", "num_train_epochs") and run.seed is None:
-      remedy += (
-        f"; with --init_checkpoint={run.directory} there, its weights are trained further, with a new schedule of the "
-        "learning rate"
-      )
-    return UserError(
-      f"{flag}: the run in {run.directory} has {name} = {recorded[name]!r} ({run.config_file}): leave the flag out, or "
-      f"{remedy}"
-    )
+      remedy += f"; with --init_checkpoint={run.directory} there, its weights are trained further, with a new schedule"
+    value = f"{name} = {recorded[name]!r} ({run.config_file})"
+    return UserError(f"{flag}: the run in {run.directory} has {value}: leave the flag out, or {remedy}")
 
   def run_config(self) -> RunConfig:
     """The config of the run.

@@ -34,7 +34,7 @@ from albert.io.progress import log
 from albert.io.text import counted
 from albert.runs import output_files
 from albert.runs.watch import Means, WatchSettings
-from albert.tasks.finetuning import FinetuningData
+from albert.tasks.finetuning import NUM_SAMPLE_ROWS, FinetuningData
 from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.tokenizer import unknown_characters, unknown_share, unknown_warnings
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
@@ -42,8 +42,6 @@ from albert.weights.names import heads
 
 # The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
-# Rows of a split whose texts are searched for unknown characters.
-_NUM_SAMPLE_ROWS = 1000
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -191,7 +189,7 @@ class ExampleSets:
     cut_tokens = np.zeros(0) if "max_query_length" in self.settings else examples.cut_tokens
     lengths = examples.longest_sequences + (cut_tokens if len(cut_tokens) else 0)
     share = unknown_share(data.tokenizer, examples.input_ids)
-    texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS]) if share else ()
+    texts = data.texts_of(data.rows(split)[:NUM_SAMPLE_ROWS]) if share else ()
     return {
       "tokens": {"median": float(np.median(lengths)), "greatest": int(lengths.max())},
       "longer_than_max_seq_length": int(np.count_nonzero(cut_tokens)),
@@ -213,7 +211,7 @@ class ExampleSets:
       cut_tokens = examples.cut_tokens[np.unique(groups, return_index=True)[1]]  # a question counts once
       log(cut_warning(source, cut_tokens, *self._limit_and_remedy(examples)))
     share = unknown_share(data.tokenizer, examples.input_ids)
-    texts = data.texts_of(data.rows(split)[:_NUM_SAMPLE_ROWS])
+    texts = data.texts_of(data.rows(split)[:NUM_SAMPLE_ROWS])
     for line in unknown_warnings(source, share, data.tokenizer, texts):
       log(line)
 

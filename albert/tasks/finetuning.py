@@ -28,6 +28,7 @@ from albert.tokenization import recorded_settings
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig, VocabularyId, VocabularySize, fits_model
 
+NUM_SAMPLE_ROWS = 1000  # of a split, for what is said about it
 _DataT = TypeVar("_DataT", bound="FinetuningData")
 
 
@@ -43,10 +44,8 @@ class FinetuningData(abc.ABC):
   Attributes:
     config: the task's flags. A subclass may add settings that it finds in the files, such as the labels.
     evaluation_splits: the splits to evaluate on.
-    rows_are_examples: whether each row is one example; otherwise each of its windows is one.
   """
 
-  rows_are_examples = True
   evaluation_splits: Sequence[str] = (DEV,)
 
   def __init__(self, config: FinetuningConfig):
@@ -85,6 +84,10 @@ class FinetuningData(abc.ABC):
     """Returns the texts of some rows, so that warnings can name characters that the vocabulary lacks."""
     del rows
     return ()
+
+  def examples_per_row(self) -> float:
+    """Returns the number of examples of a training row; if windows are examples, the mean of a sample of the rows."""
+    return 1.0
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, as JSON values, for the splits with labels that were read."""

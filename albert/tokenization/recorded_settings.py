@@ -220,10 +220,8 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
     tokens = list(tokens.values()) if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
     for token in map(_content, tokens):
       if token not in special_pieces and not _is_user_defined(token, vocabulary):
-        raise UserError(
-          f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
-          "in which it is a user-defined symbol"
-        )
+        remedy = "take a vocabulary in which it is a user-defined symbol"
+        raise UserError(f"{file}: adds the token {format_value(token)}, which would be cut into pieces: {remedy}")
 
 
 def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str) -> Mapping[str, Any]:

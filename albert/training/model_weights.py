@@ -208,10 +208,8 @@ class ModelWeights:
       log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})", is_detail=not is_new)
       return checkpoint.step
     if not config.init_checkpoint:
-      raise UserError(
-        f"{manager.directory} has no undamaged checkpoint (of several runs only the best keeps some): restore one, "
-        "train or give --init_checkpoint"
-      )
+      reason = "no undamaged checkpoint (of several runs only the best keeps some)"
+      raise UserError(f"{manager.directory} has {reason}: restore one, train or give --init_checkpoint")
     if self._source != config.init_checkpoint and (missing := self.load_initial()):
       self._source = None
       raise UserError(

@@ -384,10 +384,7 @@ def _with_few_lengths(stages: tuple[StagePlan, ...], strategy: tf.distribute.Str
   specs = (distribution.element_spec(strategy, stage.train, stage.data) for stage in stages)
   if not any(map(distribution.features_of_varying_shape, specs)):
     return stages
-  log(
-    "--jit_compile=true: batches are padded to one of at most 4 lengths, for each of which XLA compiles the step; "
-    "--pad_to_max_length gives them one length"
-  )
+  log("--jit_compile=true: XLA compiles the step for each of at most 4 lengths; --pad_to_max_length gives one length")
   return tuple(dataclasses.replace(stage, data=stage.data.with_few_lengths()) for stage in stages)
 
 

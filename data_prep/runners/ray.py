@@ -153,10 +153,7 @@ class RayPool:
       self._is_connected = True
     num_cpus = self._options.num_cpus
     if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
-      log(
-        f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
-        "changes what a task reserves"
-      )
+      log(f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for one; -- --num_cpus=1 needs fewer")
     return self
 
   def __exit__(

@@ -193,9 +193,7 @@ def test_wrong_inputs_are_refused():
   with pytest.raises(UserError, match="PretrainingModel got ndarray: give a dictionary"):
     PretrainingModel(CONFIG)(ids)  # type: ignore[arg-type]
   ragged = {**token_features(B, S), "input_ids": tf.ragged.constant([[2, 3], [2]])}
-  with pytest.raises(
-    UserError, match=r"Encoder got a ragged tensor as input_ids: .*, padded arrays as albert.Tokenizer"
-  ):
+  with pytest.raises(UserError, match=r"Encoder got a ragged tensor as input_ids: .*, padded arrays"):
     Encoder(CONFIG)(ragged)
   with pytest.raises(UserError, match=r"sequences of 15 tokens.*14 positions.*max_length=14"):
     Encoder(CONFIG)(token_features(B, 15))

@@ -90,7 +90,7 @@ def test_settings_of_hugging_face_are_obeyed(
     (SPIECE, {"tokenizer_class": "XLNetTokenizer"}, "tokenizer_class is 'XLNetTokenizer'.* only 'AlbertTokenizer'"),
     (SPIECE, {"mask_token": token("<msk>")}, "mask_token is '<msk>'.* only '\\[MASK\\]'"),
     (SPIECE, {"truncation_side": "left"}, "truncation_side is 'left'"),
-    (SPIECE, {"additional_special_tokens": ["<e1>"]}, "adds the token '<e1>', which this project would cut"),
+    (SPIECE, {"additional_special_tokens": ["<e1>"]}, "adds the token '<e1>', which would be cut"),
     (SPIECE, {"extra_special_tokens": {"image_token": "<img>"}}, "adds the token '<img>'"),
     (SPIECE, {"added_tokens_decoder": {"9": token("<URL>", special=False)}}, "adds the token '<URL>'"),
     (VOCAB, {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is 'BertJapaneseTokenizer'"),
@@ -128,7 +128,7 @@ def test_a_directory_that_transformers_5_wrote_is_read(tmp_path: Path, save_mode
   # It lists the user-defined symbols, and has this number if the tokenizer has no limit.
   values = ALBERT | {"extra_special_tokens": ["[CLS]", "–"], "model_max_length": int(1e30), "add_prefix_space": True}
   assert config_of(tmp_path, SPIECE, values) == TokenizerConfig(str(tmp_path / SPIECE))
-  with pytest.raises(UserError, match="adds the token 'e', which this project would cut"):
+  with pytest.raises(UserError, match="adds the token 'e', which would be cut"):
     config_of(tmp_path, SPIECE, values | {"extra_special_tokens": ["e"]})
 
 

@@ -270,10 +270,8 @@ class TextData(FinetuningData):
     file_format = self.formats[TRAIN if divides else split]
     rows = rows_of_table(table, file_format, spec)
     if table.damaged_lines:
-      log(
-        f"warning: {table.name}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; "
-        f"the first one is line {table.damaged_lines[0]}"
-      )
+      lines = f"{counted(len(table.damaged_lines), 'line')} with another number of columns"
+      log(f"warning: {table.name}: skipped {lines}; the first one is line {table.damaged_lines[0]}")
     if file_format.label and spec.name == CUSTOM:
       warn_of_empty_texts(rows)
     if divides:

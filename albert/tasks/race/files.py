@@ -32,7 +32,7 @@ _ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
 _NUMBERED_FILE = re.compile(r"\d+\.txt")
 # The ends of messages about lines and files that lack a key, or have a value of another type.
 _ENTRY_REMEDY = "a question is an object with article, question, options (a list of texts) and answer (such as A)"
-_PASSAGE_REMEDY = "a passage is an object with article, questions, options (a list of texts for each) and answers"
+_PASSAGE_REMEDY = "a passage is an object with article, questions, options (lists of texts) and answers, one on a line"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,16 +132,16 @@ def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list
       an id occurs twice. The message names the file and the line or question.
   """
   questions: list[ChoiceQuestion] = []
-  locations: dict[str, str] = {}  # id -> file and line
+  seen: dict[str, str] = {}  # id -> file and line
   for source in sources:
     is_passages = isinstance(source, str) and source.endswith(".txt")
     entries = _read_passages(str(source), with_answers) if is_passages else _read_entries(source)
     for location, unanswered, answer in entries:
       # A number in RACE's files is refused, because RACE does not say whether it would count from 0 or from 1.
       question = _set_answer(location, unanswered, answer, not is_passages) if with_answers else unanswered
-      if question.id in locations:
-        raise UserError(f"{location}: id {question.id!r} is already used by {locations[question.id]}: give another id")
-      locations[question.id] = location
+      if question.id in seen:
+        raise UserError(f"{location}: id {question.id!r} is already used by {seen[question.id]}: change or remove one")
+      seen[question.id] = location
       questions.append(question)
   return questions
 

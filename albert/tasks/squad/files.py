@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,11 +22,12 @@ from albert.data.tables import read_objects
 from albert.errors import UserError
 from albert.io import files, json_text, json_values
 from albert.io.text import format_value
-from albert.tasks.finetuning import FinetuningData
-from albert.tasks.splits import DEV, FILE_FIELDS, TEST
-from albert.tasks.squad.flags import SquadConfig
+from albert.tasks.finetuning import NUM_SAMPLE_ROWS, FinetuningData
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
+from albert.tasks.squad.flags import NUM_SPECIAL_TOKENS, SquadConfig
+from albert.tokenization.packing import window_starts
 
-SQUAD_REMEDY = "give data in the form of SQuAD"
+SQUAD_REMEDY = "give data in the form of SQuAD, or rows as JSON lines or Parquet"
 # The columns of rows.
 _COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 # The beginning of a file with an object on each line, unlike SQuAD's files.
@@ -79,7 +81,6 @@ class SquadQuestion:
 class SquadData(FinetuningData):
   """The questions of each split."""
 
-  rows_are_examples = False
   config: SquadConfig
 
   def find(self, split: str) -> Sequence[str]:
@@ -94,6 +95,15 @@ class SquadData(FinetuningData):
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
+
+  def examples_per_row(self) -> float:
+    """Returns the mean number of windows of a sample of the training questions."""
+    config, encode, rows, counts = self.config, self.tokenizer.encode_batch, self.rows(TRAIN), []
+    for question in rows[:: -(-len(rows) // NUM_SAMPLE_ROWS)]:
+      query, text = encode([question.text, question.paragraph.context])
+      room = config.max_seq_length - min(len(query), config.max_query_length) - NUM_SPECIAL_TOKENS
+      counts.append(len(window_starts(len(text), room, config.doc_stride)))
+    return statistics.fmean(counts)
 
   def read_split(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split, see read_questions; those of the test set without answers."""
@@ -116,7 +126,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
       has no answer.
   """
   questions: list[SquadQuestion] = []
-  locations: dict[str, str] = {}  # id -> file and JSON path
+  seen: dict[str, str] = {}  # id -> file and JSON path
   for source in sources:
     num_before, has_key = len(questions), False
     for location, paragraph, values in _read_entries(source):
@@ -129,9 +139,9 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
         raise UserError(f"{location}: lacks 'answers': {remedy}")
       entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry, SQUAD_REMEDY)
       question_id = str(entry.id)
-      if question_id in locations:
-        raise UserError(f"{location}: id {question_id!r} is already used by {locations[question_id]}: give another id")
-      locations[question_id] = location
+      if question_id in seen:
+        raise UserError(f"{location}: id {question_id!r} is already used by {seen[question_id]}: change or remove one")
+      seen[question_id] = location
       answers: tuple[SquadAnswer, ...] = ()
       if isinstance(entry, _AnsweredEntry):
         answers = _find_answers(location, paragraph.context, entry, version_2)

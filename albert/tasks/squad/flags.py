@@ -9,7 +9,7 @@ from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 
 # Tokens of a window besides the question and a part of the paragraph: [CLS] and two [SEP].
-_NUM_SPECIAL_TOKENS = 3
+NUM_SPECIAL_TOKENS = 3
 # Below these lengths of a window, the default length of questions and the default stride are a quarter of it.
 _SHORT, _SHORT_FOR_STRIDE = 128, 384
 
@@ -73,14 +73,14 @@ class SquadConfig(FinetuningConfig):
     quarter = self.max_seq_length // 4
     query = quarter if self.max_seq_length < _SHORT else 64
     stride = quarter if self.max_seq_length < _SHORT_FOR_STRIDE else 128
-    room = self.max_seq_length - (self.max_query_length or query) - _NUM_SPECIAL_TOKENS
+    room = self.max_seq_length - (self.max_query_length or query) - NUM_SPECIAL_TOKENS
     return {"max_query_length": query, "doc_stride": stride, "max_answer_length": min(30, room)}
 
   def __post_init__(self) -> None:
     super().__post_init__()
     if (threshold := self.null_score_diff_threshold) and not self.version_2_with_negative:
       raise UserError(f"--null_score_diff_threshold={threshold:g} has no effect without --version_2_with_negative")
-    if self.max_query_length + _NUM_SPECIAL_TOKENS >= self.max_seq_length:
+    if self.max_query_length + NUM_SPECIAL_TOKENS >= self.max_seq_length:
       raise UserError(
         f"--max_query_length={self.max_query_length} leaves no room for a paragraph in "
         f"--max_seq_length={self.max_seq_length}: give --max_query_length={self.max_seq_length // 4}"

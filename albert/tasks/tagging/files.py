@@ -30,6 +30,7 @@ import itertools
 import json
 import os
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,16 +43,18 @@ from albert.io import files, json_values
 from albert.io.json_values import Schema
 from albert.io.progress import log
 from albert.io.text import counted, format_value, quote_names, replace_surrogates
-from albert.tasks.finetuning import FinetuningData
+from albert.tasks.finetuning import NUM_SAMPLE_ROWS, FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
 from albert.tasks.tagging.flags import UTF16, TaggingConfig, find_file
 from albert.tasks.tagging.schemes import BIO, IO, OUTSIDE, SCHEMES, Span, TagError, bio_of_io, bio_of_iob1, is_iob1
+from albert.tokenization.packing import window_starts
 from albert.tokenization.words import split_words
 
 # The keys of a JSON object.
 TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
 _DOCUMENT_START = "-DOCSTART-"
+_TAG = re.compile(r"[A-Z](-|$)")
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
 # The keys of spans in an object with a text: ours, those of doccano, and that of Label Studio's smaller JSON export.
 _SPAN_KEYS = (SPANS, "label", "labels")
@@ -121,7 +124,6 @@ class TaggingData(FinetuningData):
     tags: the tags of these types, in the order of the model's logits.
   """
 
-  rows_are_examples = False
   config: TaggingConfig
 
   def __init__(self, config: TaggingConfig):
@@ -132,6 +134,13 @@ class TaggingData(FinetuningData):
   def _set_types(self, types: tuple[str, ...]) -> None:
     self.types, self.tags = types, self.scheme.tags(types)
     self.config = dataclasses.replace(self.config, labels=format_labels(types))
+
+  def examples_per_row(self) -> float:
+    """Returns the mean number of windows of a sample of the training texts."""
+    rows, config = self.rows(TRAIN), self.config
+    sample = rows[:: -(-len(rows) // NUM_SAMPLE_ROWS)]
+    lengths = map(len, self.tokenizer.encode_batch(" ".join(text.words) for text in sample))
+    return statistics.fmean(len(window_starts(n, config.max_seq_length - 2, config.doc_stride)) for n in lengths)
 
   def find_labels(self) -> None:
     """Takes the types of spans from the training file. Raises UserError if there is none, or it has no spans."""
@@ -260,7 +269,11 @@ def _read_sentences(
 ) -> Iterator[tuple[TaggedText, Sequence[str]]]:
   """Yields the sentences of a file of columns, without their spans, and the tags of their words, if they are read."""
   path = str(source)
-  lines = (line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence)
+  lines = [line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence]
+  fields = lines[0].text.split() if lines and not with_tags and not config.word_column else []
+  if len(fields) > 2 and not _TAG.match(fields[-1]):
+    remedy = 'if this is plain text, give it in a .jsonl file, as {"text": ...}'
+    log(f"warning: {path}: reads {fields[0]!r} as a word, and {fields[-1]!r} as its last column: {remedy}")
   for has_words, sentence in itertools.groupby(lines, key=lambda line: bool(line.word)):
     if has_words:
       words, tags, numbers = zip(*((line.word, line.tag, line.number) for line in sentence), strict=True)
@@ -318,10 +331,8 @@ def _find_column(location: str, names: Sequence[str], number: int, flag: str, co
     return names.index(column)
   index = int(column)
   if not -number <= index < number:
-    raise UserError(
-      f"{location}: --{flag}={column}: the file has {counted(number, 'column')}: give a number from 0 "
-      f"to {number - 1}, or from -{number} to -1"
-    )
+    columns = counted(number, "column")
+    raise UserError(f"{location}: --{flag}={column}: the file has {columns}: give one from -{number} to {number - 1}")
   return index % number
 
 

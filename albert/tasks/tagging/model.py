@@ -38,6 +38,7 @@ class TaggingTask(Task):
 
   name = "tagging"
   best_metric = "f1"
+  usual_steps = 400  # 120 sentences and small weights learned nothing in 200 steps, and F1 0.99 in 400
   unused_weights = ("bert/pooler/",)
   config: TaggingConfig
   data: TaggingData

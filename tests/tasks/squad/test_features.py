@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 from pathlib import Path
@@ -26,7 +27,8 @@ from albert.tasks.squad.features import (
   cut_windows,
   gold_texts,
 )
-from albert.tasks.squad.files import SquadAnswer, SquadParagraph, SquadQuestion, read_questions
+from albert.tasks.squad.files import SquadAnswer, SquadData, SquadParagraph, SquadQuestion, read_questions
+from albert.tasks.squad.flags import SquadConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig, TokensWithOffsets
 
@@ -150,6 +152,10 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
   assert examples.sequence_lengths.max() == MAX_SEQ_LENGTH
   num_windows = np.bincount(examples.labels[QUESTION_INDEX])  # of each question
   assert min(num_windows[:3]) > 5  # the first three questions are about the long paragraph
+  config = SquadConfig(max_seq_length=MAX_SEQ_LENGTH, max_query_length=MAX_QUERY_LENGTH, doc_stride=DOC_STRIDE)
+  data = SquadData(dataclasses.replace(config, spm_model_file=spm_model))
+  data._rows["train"] = questions
+  assert data.examples_per_row() == pytest.approx(row / len(questions))  # what a dry run says
 
 
 def test_labels_mark_the_first_answer_in_windows_that_contain_it(

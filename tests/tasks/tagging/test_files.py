@@ -252,7 +252,7 @@ def test_utf16_offsets_are_recognized_or_given(tmp_path: Path, capsys: pytest.Ca
 
 def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
   path = write(tmp_path / "a.conll", "word tag\nEU O\n")
-  with pytest.raises(UserError, match=f"^{path}, line 1: --tag_column=2: the file has 2 columns: give a number"):
+  with pytest.raises(UserError, match=f"^{path}, line 1: --tag_column=2: the file has 2 columns: give one"):
     read(path, tag_column="2")
   with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: 'word', 't"):
     read(path, tag_column="ner")
@@ -313,6 +313,12 @@ def test_predictions_of_columns_are_a_further_column(tmp_path: Path) -> None:
   assert [spans for _, spans in read(tmp_path / "predictions", tag_column="-1")] == [[Span(0, 1, "ORG")], []]
   words_only = write(tmp_path / "words.txt", "EU\nrejects\nNew\nYork\n\nPeter\n")
   assert written_predictions(words_only) == "EU B-ORG\nrejects O\nNew O\nYork O\n\nPeter O\n"
+
+
+def test_plain_text_in_a_file_of_columns_gives_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  path = write(tmp_path / "one.txt", "Anna likes New York.\n")
+  read_texts(str(path), TaggingConfig(), with_tags=False)
+  assert "reads 'Anna' as a word, and 'York.' as its last column: if this is plain" in capsys.readouterr().err
 
 
 def test_predictions_of_columns_with_names_have_a_name(tmp_path: Path) -> None:
