@@ -389,10 +389,11 @@ class Estimator:
       self._check_batches(predict=True)
       self._weights.load_trained(self.checkpoints, "predicting")
       self.task.read_run(self.config.output_dir)
-      files.makedirs(self.results_dir)  # it may not exist yet if predictions are made with --init_checkpoint
       predictions_file = self.config.predictions_file
       if predictions_file and not self.cluster.is_chief:
         predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
+      for path in self.task.prediction_files(self.results_dir, predictions_file):
+        files.makedirs(os.path.dirname(files.absolute(path)))
       # The files and the answers share the outputs, so the model is run only once on each dataset.
       compute_outputs = functools.cache(self._compute_outputs)
       with computing_in(self.plan.evaluation_precision, self.model):

@@ -27,8 +27,7 @@ from albert.weights.initial_weights import check_config
 NOTHING_DONE = "--dry_run: nothing was trained, and nothing was written"
 # A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
 _MOST_PASSES = 40
-# Gradient checkpointing computes the forward pass twice, which is a third of a step.
-_RECOMPUTATION = 4 / 3
+_RECOMPUTATION = 4 / 3  # gradient checkpointing computes the forward pass, a third of a step, twice
 # The sizes in which a model agrees with its initial weights; a shallower network differs in the first.
 _SIZES = ("num_hidden_layers", "hidden_size", "embedding_size", "vocab_size", "max_position_embeddings")
 
@@ -60,8 +59,8 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if config.do_train and isinstance(data, FinetuningData):
     num_rows = len(data.rows(TRAIN))
     num_examples = round(num_rows * data.examples_per_row())
-  lines = [*resolved.notes, *_describe_plan(resolved, num_rows, num_examples)]
-  lines += _describe_settings(resolved, num_examples)
+  plan = _describe_plan(resolved, num_rows, num_examples)
+  lines = [*resolved.notes, *plan, *_describe_settings(resolved, num_examples)]
   if cores and isinstance(data_config, PretrainingConfig):
     lines += _describe_pretraining(resolved, data_config, cores)
   if cores and cores.limit:

@@ -638,7 +638,7 @@ def find_failure(
   f1_of_guessing = {name: metrics[name] for name in _F1_OF_GUESSING if name in metrics}
   f1 = max(metrics.get("f1", 0.0), metrics.get("best_f1", 0.0) - THRESHOLD_GAIN)
   if training is not None and f1_of_guessing and f1 <= max(f1_of_guessing.values()) + _F1_MARGIN:
-    return ", ".join(f"{name} is {metrics[name]:.4g}" for name in ("f1", *f1_of_guessing))
+    return ", ".join(f"{key} is {metrics[key]:.4g}" for key in ("f1", "best_f1", *f1_of_guessing) if key in metrics)
   if training is None or training.loss is None or training.guessing_loss is None:
     return None
   if training.loss <= GUESSING_SHARE * training.guessing_loss:

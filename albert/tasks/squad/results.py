@@ -235,9 +235,9 @@ def write_evaluation(
   answers = collect_gold_answers(questions, predictions)
   files.write_json(files.join(directory, "answers_dev.json"), answers)
   predicted_texts, scores = predictions.answers(null_threshold), compute_scores(answers, predictions, null_threshold)
-  if scores.get("best_f1", 0.0) > scores["f1"] + squad.THRESHOLD_GAIN:
-    better = f"{scores['best_f1']:.4g} with --null_score_diff_threshold={scores['best_f1_thresh']:.6g}"
-    log(f"warning: f1 is {scores['f1']:.4g}, and {better}: give that threshold; it needs no training")
+  best = scores.get("best_f1_thresh", null_threshold)  # 0, with which they may differ, if no answers have the best F1
+  if (f1 := compute_scores(answers, predictions, best)["f1"]) > scores["f1"] + squad.THRESHOLD_GAIN:
+    log(f"warning: f1 is {scores['f1']:.4g}, and {f1:.4g} with --null_score_diff_threshold={best}: give that threshold")
   mistakes: list[tuple[float, list[str]]] = []  # the probability of the answer, and the row
   for question in questions:
     if question.id not in predicted_texts:

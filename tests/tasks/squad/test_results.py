@@ -104,6 +104,9 @@ def test_official_files_and_mistakes_are_written(tmp_path: Path, capsys: pytest.
   ]
   results.write_evaluation(str(tmp_path), all_questions, predictions, -2.5)
   assert "f1 is 0, and 37.5 with --null_score_diff_threshold=-0.5: give that" in capsys.readouterr().err
+  only_empty = SquadPredictions({"b": nbest["b"]}, {"b": -3.0})  # best is to answer nothing, for which 0 is too high
+  results.write_evaluation(str(tmp_path), questions[1:2], only_empty, 0.0)
+  assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
