@@ -567,8 +567,7 @@ _F1_MARGIN = 1.0
 # The lowest, a good and the highest learning rate of AdamW: for pretrained weights, and for random or narrow ones.
 _USUAL_RATES, _RATES_OF_SMALL = (1e-5, 2e-5, 5e-5), (1e-4, 3e-4, 1e-3)
 _NARROW = 512
-# Where more epochs than this would be needed, or the number of examples is not known, a warning advises steps instead.
-_MAX_ADVISED_EPOCHS = 100
+_MAX_ADVISED_EPOCHS = 100  # where more would be needed, or it is not known how many, a warning advises steps instead
 _MANY_RUNS = 5  # if no seed of so many learns, the weights are at fault
 
 

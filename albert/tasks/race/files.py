@@ -232,6 +232,6 @@ def _set_answer(location: str, question: ChoiceQuestion, answer: Any, may_be_num
   if may_be_number and type(answer) is int and 0 <= answer < len(names):
     return dataclasses.replace(question, answer=answer)
   raise UserError(
-    f"{location}: answer {format_value(answer)} is not one of the options, which are A to {names[-1]}: training and "
-    f"evaluation need its letter{' or its index' * may_be_number}; --predict_file takes questions without an answer"
+    f"{location}: answer {format_value(answer)} is not one of the options, which are A to {names[-1]}: give its letter"
+    f"{', or its number from 0 without quotes' * may_be_number}; only --predict_file needs no answers"
   )

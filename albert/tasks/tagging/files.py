@@ -54,7 +54,6 @@ from albert.tokenization.words import split_words
 # The keys of a JSON object.
 TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
 _DOCUMENT_START = "-DOCSTART-"
-_TAG = re.compile(r"[A-Z](-|$)")
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
 # The keys of spans in an object with a text: ours, those of doccano, and that of Label Studio's smaller JSON export.
 _SPAN_KEYS = (SPANS, "label", "labels")
@@ -271,7 +270,7 @@ def _read_sentences(
   path = str(source)
   lines = [line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence]
   fields = lines[0].text.split() if lines and not with_tags and not config.word_column else []
-  if len(fields) > 2 and not _TAG.match(fields[-1]):
+  if len(fields) > 2 and not re.match(r"[A-Z](-|$)", fields[-1]):
     remedy = 'if this is plain text, give it in a .jsonl file, as {"text": ...}'
     log(f"warning: {path}: reads {fields[0]!r} as a word, and {fields[-1]!r} as its last column: {remedy}")
   for has_words, sentence in itertools.groupby(lines, key=lambda line: bool(line.word)):
@@ -309,7 +308,8 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
         if word_index == tag_index:
           raise UserError(
             f"{location}: column {word_index} is both the column of the words and that of the tags "
-            f"({counted(num_columns, 'column')}): separate columns by tabs or spaces, or give another --tag_column"
+            f"({counted(num_columns, 'column')}): separate columns by tabs or spaces, or give another --tag_column; "
+            "only --predict_file may have no tags"
           )
       if len(fields) != num_columns:
         separator = "tabs" if has_tabs else "spaces"
