@@ -140,7 +140,7 @@ def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
   # 2.5 epochs of 10 examples in batches of 4 are 6.25 steps.
   assert TrainConfig(num_train_epochs=2.5, train_batch_size=4).num_steps(10) == 7
   assert TrainConfig(num_train_steps=9, train_batch_size=4).num_steps(10) == 9
-  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 of 10 examples are 2.5e\+30 steps"):
+  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 are 2.5e\+30 steps"):
     TrainConfig(num_train_epochs=1e30, train_batch_size=4).num_steps(10)
 
 
