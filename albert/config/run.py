@@ -28,8 +28,7 @@ _command_option = functools.partial(option, per_command=True)
 REFERENCE_BATCH_SIZE = 4096
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1
-# A fine-tuning of more than this many times the usual steps gets a warning.
-_MANY_TIMES = 10
+_MANY_TIMES = 10  # a fine-tuning of more than this many times the usual steps gets a warning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -122,7 +122,7 @@ def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list
 
   A file of RACE (*.txt) holds one passage as a JSON object, or one passage on each line (all.txt). Its answers are
   letters. Any other file holds a question on each line, as a JSON object with the keys article, question, options and,
-  if they are known, answer (a letter, or the index of the option from 0) and id. Rows in memory have the same keys.
+  if they are known, answer (a letter, the option's text or its index from 0) and id. Rows in memory have the same keys.
 
   Args:
     sources: paths of files, or rows in memory.
@@ -225,13 +225,14 @@ def _make_question(location: str, question_id: str, article: str, text: str, opt
 
 
 def _set_answer(location: str, question: ChoiceQuestion, answer: Any, may_be_number: bool) -> ChoiceQuestion:
-  """Returns the question with its answer: the name of an option or, if it may be one, a number from 0."""
+  """Returns the question with its answer: the name of an option or, in own questions, its text or its number from 0."""
   names = [option_name(index) for index in range(len(question.options))]
   if answer in names:
     return dataclasses.replace(question, answer=names.index(answer))
+  answer = question.options.index(answer) if may_be_number and answer in question.options else answer
   if may_be_number and type(answer) is int and 0 <= answer < len(names):
     return dataclasses.replace(question, answer=answer)
   raise UserError(
     f"{location}: answer {format_value(answer)} is not one of the options, which are A to {names[-1]}: give its letter"
-    f"{', or its number from 0 without quotes' * may_be_number}; only --predict_file needs no answers"
+    f"{', its text, or its number from 0 without quotes' * may_be_number}; only --predict_file needs no answers"
   )

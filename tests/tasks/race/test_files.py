@@ -117,11 +117,12 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
   many_options = ROW | {"id": "many", "options": [str(n) for n in range(30)], "answer": 28}
   letter_answer = many_options | {"id": "letters", "answer": "Z"}
   without_id = {name: value for name, value in ROW.items() if name != "id"}
-  path = Path(write_rows(tmp_path, ROW, many_options, letter_answer, without_id))
+  text_answer = many_options | {"id": "text", "answer": "5"}
+  path = Path(write_rows(tmp_path, ROW, many_options, letter_answer, without_id, text_answer))
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
   questions = read_questions([str(path)], with_answers=True)
   assert [(question.id, len(question.options), question.answer) for question in questions] == [
-    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)  # the fourth row is on line 7
+    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2), ("text", 30, 5)  # row 4: line 7
   ]  # fmt: skip
   assert [option_name(index) for index in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
 
