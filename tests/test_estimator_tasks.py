@@ -79,7 +79,7 @@ def test_question_answering_in_every_form(version: int, settings: dict[str, Any]
   for row, answer in zip(rows["eval"], answers, strict=True):
     assert answer.text in row["context"]
     assert 0 < answer.probability <= 1
-    assert answer.candidates[0]["probability"] == answer.probability
+    assert (answer.candidates[0]["probability"] == answer.probability) == bool(answer.text)
     assert (answer.null_odds is not None) == is_v2
 
   # Every form of the questions gives the same answers, and so does the reopened run.

@@ -20,7 +20,6 @@ from albert.data.rows import DataSource, Rows, source_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import log
-from albert.io.text import name_and_others
 from albert.tasks.predictions import predictions_name
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
@@ -184,9 +183,10 @@ class FinetuningData(abc.ABC):
     return self._sources[split]
 
   def source_names(self, split: str) -> str:
-    """Returns the first files of a split, or the name of its rows in memory, for messages. RACE has 25,137 files."""
+    """Returns the files of a split, their folder, or the name of its rows in memory. RACE has 25,137 files."""
     names = [str(source) for source in self.sources(split)]
-    return name_and_others(names[0], len(names) - 1) if len(names) > 2 else ", ".join(names)
+    folder = os.path.dirname(os.path.commonprefix(names)) or "."  # noqa: RUF071 - dirname cuts off a part of a name
+    return f"{folder} ({len(names):,} files)" if len(names) > 2 else ", ".join(names)
 
   def rows(self, split: str) -> Any:
     """Returns the rows of a split, which are read only once. Raises UserError if there are none."""
