@@ -131,7 +131,7 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
     known = ", ".join([*table.chips, *_ACCELERATOR_TYPES, *others, costs.CPU])
     raise UserError(f"--chip={name}: unknown; known: {known}, also with a number, as v3-32 or v100-8")
   if dash and not re.fullmatch(r"[1-9]\d{0,5}", size):
-    raise UserError(f"--chip={name}: the size must be a number from 1 to 999999, as in {kind}-32")
+    raise UserError(f"--chip={name}: after {kind} comes the number of chips or cores, as in {kind}-32")
   units = int(size) if dash else 8 if chip in table.chips else 1
   # Hosts have 8 cores or, of v5e and v6e, 1, 4 or 8 chips.
   if chip in table.chips and units % 8 and (units not in (1, 4) or chip not in ("v5e", "v6e")):

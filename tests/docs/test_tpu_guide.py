@@ -67,7 +67,7 @@ def test_each_file_is_in_the_bucket_before_a_command_reads_it() -> None:
       name = path.split("/")[3]
       assert flag == "--output_dir" or name in in_bucket
       in_bucket.add(name)
-  assert in_bucket >= {"shards", "vocab", "base", "xxlarge", "squad"}
+  assert in_bucket >= {"shards_512", "vocab", "base", "xxlarge", "squad"}
 
 
 def test_chip_takes_every_accelerator_type_of_the_guide() -> None:

@@ -149,9 +149,9 @@ def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known()
   ("name", "message"),
   [
     ("v9", r"--chip=v9: unknown; known: v3, v4, v5litepod, t4, v100, .*, cpu, also with a number, as v3-32 or v100-8"),
-    ("v100-", r"--chip=v100-: the size must be a number"),
-    ("v3-", r"--chip=v3-: the size must be a number"),
-    ("v3-0", r"--chip=v3-0: the size must be a number"),
+    ("v100-", r"--chip=v100-: after v100 comes the number"),
+    ("v3-", r"--chip=v3-: after v3 comes the number"),
+    ("v3-0", r"--chip=v3-0: after v3 comes the number"),
     ("v3-9", r"--chip=v3-9: no TPU has this size: give a multiple of 8 \(v5litepod and v6e: also 1 or 4\)$"),
     ("v4-4", r"--chip=v4-4: no TPU has this size"),
   ],
