@@ -25,8 +25,7 @@ from albert.tasks.splits import TRAIN
 from albert.weights.initial_weights import check_config
 
 NOTHING_DONE = "--dry_run: nothing was trained, and nothing was written"
-# A run that sees its text more often than this, or less than once, gets a warning. BERT saw its text about 40 times.
-_MOST_PASSES = 40
+_MOST_PASSES = 40  # over the text, as BERT's; a run with more passes, or less than one, gets a warning
 _RECOMPUTATION = 4 / 3  # gradient checkpointing computes the forward pass, a third of a step, twice
 # The sizes in which a model agrees with its initial weights; a shallower network differs in the first.
 _SIZES = ("num_hidden_layers", "hidden_size", "embedding_size", "vocab_size", "max_position_embeddings")
@@ -57,6 +56,8 @@ def print_plan(resolved: ResolvedSettings) -> None:
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
   num_rows = num_examples = 0
   if config.do_train and isinstance(data, FinetuningData):
+    if config.train.tpu and not data.config.pad_to_max_length:
+      raise UserError(f"--tpu={config.train.tpu}: a TPU needs batches of one shape: give --pad_to_max_length")
     num_rows = len(data.rows(TRAIN))
     num_examples = round(num_rows * data.examples_per_row())
   plan = _describe_plan(resolved, num_rows, num_examples)

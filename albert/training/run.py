@@ -559,8 +559,7 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   return TrainingResult(step, metrics, history, evaluations, output_dir)
 
 
-# The training loss is the mean over the last quarter of the logged lines.
-_PARTS_OF_LOG = 4
+_PARTS_OF_LOG = 4  # the training loss is the mean over the last of these
 # The F1 of SQuAD, in percent, is better than guessing if it is greater than all of these by more than the margin.
 _F1_OF_GUESSING = ("no_answers_f1", "random_span_f1", "first_sentence_f1")
 _F1_MARGIN = 1.0

@@ -73,9 +73,7 @@ def test_an_export_gives_the_answers_of_its_run(classifier: Run, predictor: albe
   directory = export_model(classifier.directory, str(tmp_path), name="export")
   for path in (directory, tmp_path / "export"):
     assert albert.Predictor(path)(texts) == predictor(texts)
-  with pytest.raises(
-    UserError, match=r"^model=.*/export: an export keeps its task .*: leave out task, max_seq_length$"
-  ):
+  with pytest.raises(UserError, match=r"an export keeps its task .*: leave out task, max_seq_length$"):
     albert.Predictor(tmp_path / "export", task="embeddings", max_seq_length=9)
 
 

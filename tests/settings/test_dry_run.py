@@ -87,6 +87,8 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   del flags["num_train_epochs"]
   run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, num_train_steps=2001)
   assert "warning: 4,002 epochs, since 2,001 steps are for more examples" in capsys.readouterr().out
+  with pytest.raises(UserError, match="--tpu=local: a TPU needs batches of one shape"):
+    run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, tpu="local")
 
 
 def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
