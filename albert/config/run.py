@@ -24,10 +24,9 @@ from albert.io.text import format_value
 
 # An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
 _command_option = functools.partial(option, per_command=True)
-# The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
-REFERENCE_BATCH_SIZE = 4096
-# Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
-_SHORT_RUN_WARMUP_SHARE = 0.1
+REFERENCE_BATCH_SIZE = 4096  # the batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1)
+_SHORT_RUN_WARMUP_SHARE = 0.1  # of a short run, unless the user has chosen a length of the warm-up
+USUAL_STEPS, USUAL_EPOCHS = 200, 3  # fine-tuning usually needs at least this many
 _MANY_TIMES = 10  # a fine-tuning of more than this many times the usual steps gets a warning
 
 
@@ -259,17 +258,17 @@ class TrainConfig(Config):
       return self.num_train_steps
     steps = max(1, math.ceil(self.num_train_epochs * num_examples / self.train_batch_size))
     if steps > INT32_MAX:
-      raise UserError(f"num_train_epochs={self.num_train_epochs:g} are {steps:g} steps: give fewer, up to {INT32_MAX}")
+      raise UserError(f"num_train_epochs={self.num_train_epochs:g} are {steps:g} steps: the most are {INT32_MAX}")
     return steps
 
-  def usual_length(self, num_examples: int, usual_steps: int = 200, usual_epochs: int = 3) -> tuple[int, int]:
-    """Returns the numbers of steps and of epochs that training usually needs at least."""
+  def usual_length(self, num_examples: int, usual_steps: int, usual_epochs: int) -> tuple[int, int]:
+    """Returns the lowest numbers of steps and of epochs with which training usually succeeds."""
     steps = max(usual_steps, math.ceil(usual_epochs * num_examples / self.train_batch_size))
     return steps, math.ceil(steps * self.train_batch_size / max(num_examples, 1))
 
   def length_warnings(self, num_examples: int) -> list[str]:
-    """Returns a warning if a fine-tuning has far more steps than its examples need, and no number of epochs."""
-    steps, epochs = self.usual_length(num_examples)
+    """Returns a warning if fine-tuning for a number of steps, not of epochs, is far longer than the examples need."""
+    steps, epochs = self.usual_length(num_examples, USUAL_STEPS, USUAL_EPOCHS)
     if self.num_train_epochs or self.num_train_steps <= _MANY_TIMES * steps:
       return []
     given = f"{self.num_train_steps * self.train_batch_size / num_examples:,.0f} epochs"

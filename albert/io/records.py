@@ -228,7 +228,7 @@ def is_gzip(path: str) -> bool:
 
 
 def _damage_error(path: str, index: int, reason: str) -> UserError:
-  return UserError(f"{path}: record {index} (counted from 0) is damaged: {reason}: make or copy this file again")
+  return UserError(f"{path}: record {index} (counted from 0) is damaged: {reason}: make it again or restore a copy")
 
 
 def read_records(path: str) -> Iterator[bytes]:

@@ -51,7 +51,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     if total_steps < 1:
       raise UserError(f"num_train_steps ({total_steps}) must be at least 1: give the number of updates")
     if warmup_steps > total_steps:
-      raise UserError(f"num_warmup_steps={warmup_steps} of {total_steps} steps: give fewer, or warmup_proportion=0.1")
+      raise UserError(f"num_warmup_steps={warmup_steps} > {total_steps} steps: give fewer, or warmup_proportion=0.1")
     self.peak = peak
     self.warmup_steps = warmup_steps
     self.total_steps = total_steps

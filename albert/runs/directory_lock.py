@@ -53,7 +53,6 @@ class DirectoryLock:
     self.activity = activity
     self.path = files.join(directory, name)
     self._descriptor: int | None = None  # of the file that is locked with flock
-    self._is_new = False  # whether this lock made the directory
     self._token = ""  # what the file holds where there is no flock
 
   def acquire(self) -> None:
@@ -63,7 +62,7 @@ class DirectoryLock:
       UserError: another process has the lock; the message names the process and its host.
       RunError: the system cannot lock the file, for example because the disk is full.
     """
-    self._is_new = not files.exists(self.directory)
+    self._is_new = not files.exists(self.directory)  # whether this lock makes it
     files.makedirs(self.directory)
     if not files.is_remote(self.path) and self._take_flock():
       return

@@ -201,7 +201,7 @@ class MetricsLog:
       callback(step, {f"eval_{name}": value for name, value in metrics.items()})
 
   def advance(self, step: int, loss: float | None = None) -> float:
-    """Moves the progress to `step`, with its loss if that is known, and returns the seconds left."""
+    """Moves the progress to `step`, shows the loss if it is given, and returns the estimated seconds left."""
     if self._progress is None:
       self._progress = Progress(self._train.num_train_steps, " steps", "training", done=step)
       self._progress.cost, self._progress.pause_every = self._cost, self._train.eval_every_steps

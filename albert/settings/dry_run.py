@@ -58,8 +58,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
   if config.do_train and isinstance(data, FinetuningData):
     if config.train.tpu and not data.config.pad_to_max_length:
       raise UserError(f"--tpu={config.train.tpu}: a TPU needs batches of one shape: give --pad_to_max_length")
-    num_rows = len(data.rows(TRAIN))
-    num_examples = round(num_rows * data.examples_per_row())
+    num_rows, num_examples = len(data.rows(TRAIN)), data.estimate_examples()
   plan = _describe_plan(resolved, num_rows, num_examples)
   lines = [*resolved.notes, *plan, *_describe_settings(resolved, num_examples)]
   if cores and isinstance(data_config, PretrainingConfig):
@@ -71,7 +70,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
 
 
 def _describe_plan(resolved: ResolvedSettings, num_rows: int, num_examples: int) -> list[str]:
-  """Returns a line about the model, and one for each action. The numbers are those of fine-tuning, else 0."""
+  """Returns a line about the model, and one for each action. The numbers are those to fine-tune on; else 0."""
   config, model = resolved.config, resolved.model_config
   lines = [f"runs: {config.num_runs}, each of the following plan"] if config.num_runs > 1 else []
   lines.append(

@@ -22,7 +22,7 @@ import tf_keras as keras
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import RunConfig
+from albert.config.run import USUAL_EPOCHS, USUAL_STEPS, RunConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples, cut_warning, make_examples
@@ -40,8 +40,7 @@ from albert.tokenization.tokenizer import unknown_characters, unknown_share, unk
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 from albert.weights.names import heads
 
-# The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
-LOSS = "loss"
+LOSS = "loss"  # the name of the whole loss: the sum of the terms that Task.loss_names lists
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -300,8 +299,8 @@ class Task(abc.ABC):
   predictions_extension = ".tsv"
   needs_initial_weights = False
   runs_flag = "num_runs"
-  usual_steps: int = 200
-  usual_epochs: int = 3
+  usual_steps: int = USUAL_STEPS
+  usual_epochs: int = USUAL_EPOCHS
   usual_rates: Mapping[str, tuple[float, float, float]] = {}
   _latest: tuple[DatasetOutputs, Any] | None = None  # the last argument and result of make_predictions
 

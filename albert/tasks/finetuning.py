@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import os
+import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -84,9 +85,10 @@ class FinetuningData(abc.ABC):
     del rows
     return ()
 
-  def examples_per_row(self) -> float:
-    """Returns the number of examples of a training row; if windows are examples, the mean of a sample of the rows."""
-    return 1.0
+  def count_windows(self, rows: Any) -> Sequence[int]:
+    """Returns how many examples each row becomes: the number of its windows. By default it is 1 for every row."""
+    del rows
+    return (1,)
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, as JSON values, for the splits with labels that were read."""
@@ -183,7 +185,7 @@ class FinetuningData(abc.ABC):
     return self._sources[split]
 
   def source_names(self, split: str) -> str:
-    """Returns the files of a split, their folder, or the name of its rows in memory. RACE has 25,137 files."""
+    """Returns the names of the files of a split, or their folder and number, or the name of rows in memory."""
     names = [str(source) for source in self.sources(split)]
     folder = os.path.dirname(os.path.commonprefix(names)) or "."  # noqa: RUF071 - dirname cuts off a part of a name
     return f"{folder} ({len(names):,} files)" if len(names) > 2 else ", ".join(names)
@@ -195,6 +197,11 @@ class FinetuningData(abc.ABC):
     if not self._rows[split]:
       raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
     return self._rows[split]
+
+  def estimate_examples(self) -> int:
+    """Returns about how many training examples there are. Windows are counted in a sample of the rows."""
+    sample = (rows := self.rows(TRAIN))[:: -(-len(rows) // NUM_SAMPLE_ROWS)]
+    return round(len(rows) * statistics.fmean(self.count_windows(sample)))
 
   def content(self, split: str) -> DataContent:
     """Returns the hashes of the files of a split, in order, or the hash of its rows in memory."""

@@ -153,7 +153,7 @@ class RayPool:
       self._is_connected = True
     num_cpus = self._options.num_cpus
     if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
-      log(f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for one; -- --num_cpus=1 needs fewer")
+      log(f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for one; give fewer: -- --num_cpus=1")
     return self
 
   def __exit__(

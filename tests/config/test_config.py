@@ -44,7 +44,8 @@ def test_named_models_have_the_sizes_of_the_papers(name, layers, hidden, heads, 
 def test_the_error_for_an_unknown_model_lists_the_known_ones():
   with pytest.raises(UserError, match="--model=albert_huge: unknown model; known: albert_tiny"):
     named_model("albert_huge")
-  with pytest.raises(UserError, match=r"nothing is downloaded: .*huggingface.co/albert-base-v2/.* as --init"):
+  message = r"nothing is downloaded: .*huggingface.co/albert-base-v2/.* as --init_checkpoint or"
+  with pytest.raises(UserError, match=message):
     named_model("albert-base-v2")
 
 

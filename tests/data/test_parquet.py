@@ -77,7 +77,6 @@ def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 def test_without_pyarrow_the_message_says_how_to_install_it(path: str, monkeypatch: Any) -> None:
   monkeypatch.setitem(sys.modules, "pyarrow", None)
-  with pytest.raises(
-    UserError, match=r"t\.parquet: reading .* Parquet .* needs pyarrow .*: pip install 'pyarrow>=15'$"
-  ):
+  message = r"t\.parquet: reading .* Parquet .* needs pyarrow .*: pip install 'pyarrow>=15'$"
+  with pytest.raises(UserError, match=message):
     read_table(path, COLUMNS)

@@ -122,7 +122,8 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
   write_manifest(tmp_path, paths, SIZES)
   for globs in (f"{tmp_path}/*", str(tmp_path)):
     assert list(stat_shards(globs, flag="--input_file")) == paths
-  with pytest.raises(UserError, match=r"manifest.json is a manifest or a cache of hashes, not a shard: .*\*\.tfrecord"):
+  message = r"--input_file: .*manifest.json is a manifest or a cache of hashes, not a shard: .*\*\.tfrecord"
+  with pytest.raises(UserError, match=message):
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 
 

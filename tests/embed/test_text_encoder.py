@@ -99,7 +99,8 @@ def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):
   assert albert.encode("nobody", encoder, tokenizer=tokenizer).shape == (1, encoder.config.hidden_size)
   with pytest.raises(UserError, match=r"texts\[1\] is nan, of type float"):
     albert.encode(["nobody", float("nan")], encoder, tokenizer=tokenizer)  # type: ignore[list-item]
-  with pytest.raises(UserError, match=r"encoder is a ClassifierModel: give an Encoder \(a model has one"):
+  message = r"encoder is a ClassifierModel: give an Encoder \(a model has one as model.encoder\), or a path"
+  with pytest.raises(UserError, match=message):
     albert.encode(TEXTS, albert.ClassifierModel(config, num_classes=2), tokenizer=tokenizer)
   with pytest.raises(UserError, match="pieces, the encoder 9"):
     albert.encode(TEXTS, albert.Encoder(small_config(spm_model, vocab_size=9)), tokenizer=tokenizer)

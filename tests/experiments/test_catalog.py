@@ -79,7 +79,8 @@ def test_the_dropout_of_all_models_can_be_replaced():
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0, 0)
     assert model == dataclasses.replace(model_before, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   assert experiment.note == "Here all models have a dropout of 0 (--dropout)."
-  with pytest.raises(UserError, match=r"--dropout=0\.2 with --run=dropout, which compares dropout rates"):
+  message = r"--dropout=0\.2 with --run=dropout, which compares dropout rates: leave the flag"
+  with pytest.raises(UserError, match=message):
     catalog.with_dropout(catalog.load("dropout"), 0.2)
 
 

@@ -54,7 +54,6 @@ def test_the_error_of_a_command_has_no_space_for_its_line(tmp_path: Path, monkey
   """Its output is on the full disk, too, so it is empty."""
   monkeypatch.setattr(os, "statvfs", mock.Mock(return_value=mock.Mock(f_bavail=15, f_frsize=4096)))
   plan = ToyPlan(tmp_path, {"one": "raise SystemExit(1)"})
-  with pytest.raises(
-    RunError, match=rf"ended with code 1 \(no output; the disk of {plan.directory} is full: make space"
-  ):
+  message = rf"ended with code 1 \(no output; the disk of {plan.directory} is full: make space"
+  with pytest.raises(RunError, match=message):
     runner.run_plan(plan)

@@ -252,7 +252,8 @@ def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
 def test_a_plan_without_the_text_that_it_needs_is_refused(tmp_path: Path):
   with pytest.raises(UserError, match="--corpus without --heldout_corpus"):
     make_plan(tmp_path, "dropout", corpus="a.txt")
-  with pytest.raises(UserError, match=r"additional_data trains some variants on additional text: .*--additional"):
+  message = r"--run=additional_data trains some variants on additional text: .*--additional_corpus"
+  with pytest.raises(UserError, match=message):
     make_plan(tmp_path, "additional_data")
 
 

@@ -50,7 +50,7 @@ def test_serialization_round_trip():
   [
     (0, 0, r"num_train_steps \(0\) must be at least 1: give"),  # at step 0 the share of the steps done would be 0 / 0
     (0, -3, r"num_train_steps \(-3\) must be at least 1: give"),
-    (30, 20, "num_warmup_steps=30 of 20 steps: give fewer"),
+    (30, 20, "num_warmup_steps=30 > 20 steps: give fewer"),
   ],
 )
 def test_a_schedule_without_steps_or_with_more_warmup_than_steps_is_refused(warmup, total, message):

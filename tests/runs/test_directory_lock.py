@@ -160,7 +160,8 @@ def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypat
 
   with monkeypatch.context() as patch:
     patch.setattr(os, function_name, fail)
-    with pytest.raises(RunError, match=rf"^{lock_file}: cannot .* \(No space left on device\): run the same"):
+    message = rf"^{lock_file}: cannot .* \(No space left on device\): run the same command again"
+    with pytest.raises(RunError, match=message):
       DirectoryLock(str(tmp_path), "training").acquire()
   assert not lock_file.exists()
   with DirectoryLock(str(tmp_path), "training"):

@@ -30,9 +30,7 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
   ]
 
 
-def test_the_progress_shows_the_loss_of_the_step_that_it_names(
-  tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_the_progress_shows_the_loss_of_the_step_that_it_names(tmp_path: Path, capsys, monkeypatch):
   monkeypatch.setattr("albert.io.progress._interval", lambda seconds: 0.0)
   log = MetricsLog(str(tmp_path), first_step=0, train=TrainConfig(num_train_steps=3))
   for step in (1, 2, 3):

@@ -188,7 +188,8 @@ def test_the_estimate_for_gpus_is_above_what_an_h100_took_but_near_it(name, leng
 
 
 def test_a_batch_that_the_cores_cannot_share_is_refused():
-  with pytest.raises(UserError, match=r"--train_batch_size=96 .* 16 cores x 4 accumulation .* multiple of 64"):
+  message = r"--train_batch_size=96 .* 16 cores x 4 accumulation steps: give a multiple of 64"
+  with pytest.raises(UserError, match=message):
     describe(chip="v3-16", gradient_accumulation_steps=4)
 
 

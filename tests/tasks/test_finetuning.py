@@ -366,10 +366,8 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
   other_vocabulary = save_model(pieces_of_two_letters(string.ascii_lowercase[::-1]))
   estimator = Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "second", **options))
   for action in (estimator.train, estimator.evaluate):
-    with pytest.raises(
-      UserError,
-      match=r"--init_checkpoint=.*/first.*: its vocabulary is .*spiece\.model .* --spm_model_file=.* is a different",
-    ):
+    message = r"--init_checkpoint=.*/first.*: its vocabulary is .*spiece\.model .* --spm_model_file=.* is a different"
+    with pytest.raises(UserError, match=message):
       action()
   assert not (tmp_path / "second" / "spiece.model").exists()
   with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):

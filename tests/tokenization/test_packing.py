@@ -111,9 +111,8 @@ def test_a_call_of_the_tokenizer_refuses_bad_lists_of_texts(spm_model):
   tokenizer = Tokenizer(spm_model)
   assert tokenizer([])["input_ids"].shape == (0, 0)
   for texts in (None, {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})):
-    with pytest.raises(
-      UserError, match=rf"texts is a {type(texts).__name__}: give a list of texts, such as one column"
-    ):
+    message = rf"texts is a {type(texts).__name__}: give a list of texts, such as one column"
+    with pytest.raises(UserError, match=message):
       tokenizer(texts)  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"text_pairs\[1\] is null, of type NoneType: give texts only"):
     tokenizer(["a", "b"], ["c", None])  # type: ignore[list-item]

@@ -148,9 +148,8 @@ def test_every_tokenizer_has_the_settings_beside_its_vocabulary(save_model: Save
   for tokenizer in (Tokenizer(vocabulary), Tokenizer.from_pretrained(vocabulary.parent)):
     assert tokenizer.decode(tokenizer.encode("The schön")) == "The schön"
   assert Tokenizer(model).normalize("The schön") == "the schon"
-  with pytest.raises(
-    UserError, match=r"keep_accents=false is given, but .*keep_accents=true \(.*tokenizer_config\.json"
-  ):
+  message = r"keep_accents=false is given, but .*keep_accents=true \(.*tokenizer_config\.json"
+  with pytest.raises(UserError, match=message):
     Tokenizer(vocabulary, keep_accents=False)
 
 
@@ -165,9 +164,8 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
   for name, do_lower_case in {"vocabulary": True, "weights": False}.items():
     (tmp_path / name).mkdir()
     (tmp_path / name / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": do_lower_case}))
-  with pytest.raises(
-    UserError, match=r"vocabulary/.* says do_lower_case=true, but .*weights/.* says do_lower_case=false"
-  ):
+  message = r"vocabulary/.* says do_lower_case=true, but .*weights/.* says do_lower_case=false"
+  with pytest.raises(UserError, match=message):
     tokenizer_config(str(tmp_path / "vocabulary" / SPIECE), str(tmp_path / "weights"))
 
 

@@ -99,9 +99,8 @@ def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
   message = "step-7: albert_config.json has 2 bytes instead of"
   assert message in capsys.readouterr().err
   for path in ("checkpoints/step-7", "checkpoints/step-7/weights", "checkpoints/step-7/weights.index"):
-    with pytest.raises(
-      UserError, match=r"step-7.*: albert_config.json has 2 bytes instead of .*give another checkpoint"
-    ):
+    message = r"step-7.*: albert_config.json has 2 bytes instead of .*give another checkpoint"
+    with pytest.raises(UserError, match=message):
       open_weights(str(tmp_path / path))
 
 

@@ -152,7 +152,8 @@ def test_a_given_config_may_change_only_what_the_weights_do_not_determine(tmp_pa
   assert Encoder.from_pretrained(path, config=config_with_dropout).config == config_with_dropout
   with pytest.raises(UserError, match=r"has another shape for \d+ weights: .*instead of.*give the config of these"):
     Encoder.from_pretrained(path, config=dataclasses.replace(config, intermediate_size=44))
-  with pytest.raises(UserError, match=r"albert_config\.json has num_hidden_layers 2, this model has 3"):
+  message = r"albert_config\.json has num_hidden_layers 2, this model has 3; give that config"
+  with pytest.raises(UserError, match=message):
     Encoder.from_pretrained(path, config=dataclasses.replace(config, num_hidden_layers=3))
   (tmp_path / "x" / "albert_config.json").unlink()
   with pytest.raises(UserError, match=r"has no albert_config\.json beside it: give the model's config"):

@@ -225,7 +225,7 @@ def _make_question(location: str, question_id: str, article: str, text: str, opt
 
 
 def _set_answer(location: str, question: ChoiceQuestion, answer: Any, may_be_number: bool) -> ChoiceQuestion:
-  """Returns the question with its answer: the name of an option or, in own questions, its text or its number from 0."""
+  """Returns the question with its answer. In files of RACE it is a letter; else also the option's text or number."""
   names = [option_name(index) for index in range(len(question.options))]
   if answer in names:
     return dataclasses.replace(question, answer=names.index(answer))

@@ -13,6 +13,7 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.files import SquadAnswer, SquadQuestion
+from albert.tasks.squad.flags import NUM_SPECIAL_TOKENS
 from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig, TokensWithOffsets
@@ -77,7 +78,7 @@ class SquadFeaturizer:
         question_block[0], question_block[1, 1:] = [cls, *query, sep], 1
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
         first, last = answer or (-1, -1)
-        room = self.max_seq_length - len(query) - 3  # [CLS] and two [SEP]
+        room = self.max_seq_length - len(query) - NUM_SPECIAL_TOKENS
         for part, is_max_context in cut_windows(len(tokens.ids), room, self.doc_stride):
           window = np.vstack([paragraph_block[:, part], is_max_context])
           windows.append(np.concatenate([question_block, window, sep_block], axis=1))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,8 +21,8 @@ from albert.data.tables import read_objects
 from albert.errors import UserError
 from albert.io import files, json_text, json_values
 from albert.io.text import format_value
-from albert.tasks.finetuning import NUM_SAMPLE_ROWS, FinetuningData
-from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST
 from albert.tasks.squad.flags import NUM_SPECIAL_TOKENS, SquadConfig
 from albert.tokenization.packing import window_starts
 
@@ -96,14 +95,14 @@ class SquadData(FinetuningData):
     """Adds the version of SQuAD, which determines the head."""
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
 
-  def examples_per_row(self) -> float:
-    """Returns the mean number of windows of a sample of the training questions."""
-    config, encode, rows, counts = self.config, self.tokenizer.encode_batch, self.rows(TRAIN), []
-    for question in rows[:: -(-len(rows) // NUM_SAMPLE_ROWS)]:
-      query, text = encode([question.text, question.paragraph.context])
+  def count_windows(self, rows: Sequence[SquadQuestion]) -> Sequence[int]:
+    """Returns the number of windows of each question."""
+    config, counts = self.config, []
+    for question in rows:
+      query, text = self.tokenizer.encode_batch([question.text, question.paragraph.context])
       room = config.max_seq_length - min(len(query), config.max_query_length) - NUM_SPECIAL_TOKENS
       counts.append(len(window_starts(len(text), room, config.doc_stride)))
-    return statistics.fmean(counts)
+    return counts
 
   def read_split(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split, see read_questions; those of the test set without answers."""

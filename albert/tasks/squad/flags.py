@@ -8,8 +8,7 @@ from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 
-# Tokens of a window besides the question and a part of the paragraph: [CLS] and two [SEP].
-NUM_SPECIAL_TOKENS = 3
+NUM_SPECIAL_TOKENS = 3  # of a window, beside the question and a part of the paragraph: [CLS] and two [SEP]
 # Below these lengths of a window, the default length of questions and the default stride are a quarter of it.
 _SHORT, _SHORT_FOR_STRIDE = 128, 384
 
@@ -45,11 +44,7 @@ class SquadConfig(FinetuningConfig):
     0, "maximum tokens of a predicted answer; 0: 30", minimum=0, affects_training=False, group=EVALUATION
   )
   n_best_size: int = option(
-    20,
-    "maximum answers of a question in nbest_predictions_dev.json",
-    minimum=1,
-    affects_training=False,
-    group=EVALUATION,
+    20, "most answers of a question in nbest_predictions_dev.json", minimum=1, affects_training=False, group=EVALUATION
   )
   start_n_top: int = option(
     5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION

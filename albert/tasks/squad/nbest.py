@@ -54,7 +54,7 @@ class SquadPredictions:
     return {question: "" if odds[question] > null_threshold else text for question, text in texts.items()}
 
   def probability(self, question_id: str, answer: str) -> float:
-    """Returns the probability of the best text, or if `answer` is "" that of being unanswerable."""
+    """Returns the probability of the best text; if `answer` is "", the probability that there is no answer."""
     if not answer and self.null_odds:
       return float(0.5 + 0.5 * np.tanh(self.null_odds[question_id] / 2))  # the logistic function
     return next((float(entry[PROBABILITY]) for entry in self.nbest[question_id]), 0.0)

@@ -223,7 +223,7 @@ def write_evaluation(
 ) -> None:
   """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
 
-  At most 1000 questions without an exact match are listed, the most probable first. A much better threshold is logged.
+  mistakes_dev.tsv has at most 1000 questions without an exact match, the most probable answers first.
 
   Args:
     directory: where to write.
@@ -234,10 +234,14 @@ def write_evaluation(
   write_predictions(prediction_paths(directory, DEV), predictions, null_threshold)
   answers = collect_gold_answers(questions, predictions)
   files.write_json(files.join(directory, "answers_dev.json"), answers)
-  predicted_texts, scores = predictions.answers(null_threshold), compute_scores(answers, predictions, null_threshold)
-  best = scores.get("best_f1_thresh", null_threshold)  # 0, with which they may differ, if no answers have the best F1
-  if (f1 := compute_scores(answers, predictions, best)["f1"]) > scores["f1"] + squad.THRESHOLD_GAIN:
-    log(f"warning: f1 is {scores['f1']:.4g}, and {f1:.4g} with --null_score_diff_threshold={best}: give that threshold")
+  if predictions.null_odds is not None:
+    scores = compute_scores(answers, predictions, null_threshold)
+    enough, best = scores["f1"] + squad.THRESHOLD_GAIN, scores["best_f1_thresh"]
+    # If it is best to answer nothing, best_f1_thresh is 0, whose F1 may be lower than best_f1.
+    if scores["best_f1"] > enough and (f1 := compute_scores(answers, predictions, best)["f1"]) > enough:
+      better = f"{f1:.4g} with --null_score_diff_threshold={best}"
+      log(f"warning: f1 is {scores['f1']:.4g}, and {better}: give that threshold")
+  predicted_texts = predictions.answers(null_threshold)
   mistakes: list[tuple[float, list[str]]] = []  # the probability of the answer, and the row
   for question in questions:
     if question.id not in predicted_texts:

@@ -30,7 +30,6 @@ import itertools
 import json
 import os
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ from albert.io import files, json_values
 from albert.io.json_values import Schema
 from albert.io.progress import log
 from albert.io.text import counted, format_value, quote_names, replace_surrogates
-from albert.tasks.finetuning import NUM_SAMPLE_ROWS, FinetuningData
+from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
 from albert.tasks.tagging.flags import UTF16, TaggingConfig, find_file
@@ -134,12 +133,11 @@ class TaggingData(FinetuningData):
     self.types, self.tags = types, self.scheme.tags(types)
     self.config = dataclasses.replace(self.config, labels=format_labels(types))
 
-  def examples_per_row(self) -> float:
-    """Returns the mean number of windows of a sample of the training texts."""
-    rows, config = self.rows(TRAIN), self.config
-    sample = rows[:: -(-len(rows) // NUM_SAMPLE_ROWS)]
-    lengths = map(len, self.tokenizer.encode_batch(" ".join(text.words) for text in sample))
-    return statistics.fmean(len(window_starts(n, config.max_seq_length - 2, config.doc_stride)) for n in lengths)
+  def count_windows(self, rows: Sequence[TaggedText]) -> Sequence[int]:
+    """Returns the number of windows of each text."""
+    room, stride = self.config.max_seq_length - 2, self.config.doc_stride  # [CLS] and [SEP]
+    all_ids = self.tokenizer.encode_batch(" ".join(text.words) for text in rows)
+    return [len(window_starts(len(ids), room, stride)) for ids in all_ids]
 
   def find_labels(self) -> None:
     """Takes the types of spans from the training file. Raises UserError if there is none, or it has no spans."""
@@ -269,7 +267,7 @@ def _read_sentences(
   """Yields the sentences of a file of columns, without their spans, and the tags of their words, if they are read."""
   path = str(source)
   lines = [line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence]
-  fields = lines[0].text.split() if lines and not with_tags and not config.word_column else []
+  fields = _find_fields(lines[0].text) if lines and not with_tags and not config.word_column else []
   if len(fields) > 2 and not re.match(r"[A-Z](-|$)", fields[-1]):
     remedy = 'if this is plain text, give it in a .jsonl file, as {"text": ...}'
     log(f"warning: {path}: reads {fields[0]!r} as a word, and {fields[-1]!r} as its last column: {remedy}")

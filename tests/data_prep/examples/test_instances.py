@@ -57,9 +57,8 @@ def test_bad_settings_name_the_flag(name: str, value: object) -> None:
   [("full_sentences", "sop", "these inputs have one segment"), ("sentence_pair", "none", "give sop or nsp")],
 )
 def test_settings_that_exclude_each_other_are_refused(input_format: str, prediction: str, message: str) -> None:
-  with pytest.raises(
-    UserError, match=f"--input_format={input_format} with --sentence_prediction={prediction}: .*{message}"
-  ):
+  message = f"--input_format={input_format} with --sentence_prediction={prediction}: .*{message}"
+  with pytest.raises(UserError, match=message):
     PreparationSettings(input_format=input_format, sentence_prediction=prediction)
 
 

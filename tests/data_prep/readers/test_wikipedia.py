@@ -174,9 +174,8 @@ def test_an_incomplete_or_damaged_dump_is_an_error(
   path = tmp_path / "dump.xml.bz2"
   complete = wikipedia_dump.make_multistream_dump(DOCUMENTS)
   path.write_bytes(complete[: len(complete) * 2 // 3])
-  with pytest.raises(
-    UserError, match=r"dump\.xml\.bz2: the bzip2 (file is damaged or|stream at byte \d+ is) incomplete"
-  ):
+  message = r"dump\.xml\.bz2: the bzip2 (file is damaged or|stream at byte \d+ is) incomplete"
+  with pytest.raises(UserError, match=message):
     split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
   damaged = bytearray(complete)
   damaged[len(complete) // 2] ^= 0xFF

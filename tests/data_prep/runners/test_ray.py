@@ -139,9 +139,8 @@ def test_the_tasks_of_a_node_that_dies_are_run_on_others(tmp_path, corpus, spm_m
 @needs_ray
 def test_a_process_that_always_dies_ends_the_command(tmp_path, corpus, spm_model, monkeypatch, cluster):
   monkeypatch.setattr("data_prep.blocks.make_block", faults.die_always)
-  with pytest.raises(
-    RunError, match=r"a task failed on the Ray cluster .*: run the same command again; finished work is kept"
-  ):
+  message = r"a task failed on the Ray cluster .*: run the same command again; finished work is kept"
+  with pytest.raises(RunError, match=message):
     prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), ray_runner.make_runner(["--max_retries=1"]))
   assert not (tmp_path / "other" / "manifest.json").exists()
 
@@ -280,9 +279,8 @@ def test_nodes_without_the_files_are_named(tmp_path, corpus, spm_model, runner):
       RayOptions(), job.num_processes, ray_runner._start_worker, (paths, initializer, arguments)
     )
 
-  with pytest.raises(
-    UserError, match=r"--output_dir=/no/such does not exist on .*, a node of the Ray cluster: all nodes"
-  ):
+  message = r"--output_dir=/no/such does not exist on .*, a node of the Ray cluster: all nodes"
+  with pytest.raises(UserError, match=message):
     prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), open_pool)
 
 

@@ -233,7 +233,8 @@ def test_labels_that_are_whole_numbers_are_sorted_as_numbers(tmp_path: Path) -> 
 def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path: Path) -> None:
   path = tmp_path / "t.tsv"
   path.write_text("label\n" + "".join(f"{label / 7}\n" for label in range(300)), encoding="utf-8")
-  with pytest.raises(UserError, match=r"t\.tsv: column 'label' holds 300 different labels in 300 rows: give --reg"):
+  message = r"t\.tsv: column 'label' holds 300 different labels in 300 rows: give --regression"
+  with pytest.raises(UserError, match=message):
     read_labels(path, "label")
   for rows, message in (("a\na\n", "a task needs two or more labels; there are: 'a'"), ("", "has no rows")):
     path.write_text("label\n" + rows, encoding="utf-8")

@@ -245,7 +245,8 @@ def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
   fixed_task = make_multi_label_task(thresholds="0.2")
   assert fixed_task.predictions("dev", outputs_of(scores)).thresholds == pytest.approx([0.2] * 3)
   (run / "thresholds.json").write_text('{"choice": "one", "split": "dev", "data_sha256": "", "thresholds": {"x": 0.5}}')
-  with pytest.raises(UserError, match=r"thresholds.json: its labels are not those of the task: delete it"):
+  message = r"thresholds.json: its labels are not those of the task: delete it, and evaluate"
+  with pytest.raises(UserError, match=message):
     later_task.read_run(str(run))
 
 

@@ -29,7 +29,8 @@ def test_beside_the_longest_question_a_sequence_has_room_for_cls_two_seps_and_a_
   assert SquadConfig(max_seq_length=48, max_query_length=44).max_query_length == 44
   shortest = SquadConfig(max_seq_length=8)
   assert (shortest.max_query_length, shortest.doc_stride, shortest.max_answer_length) == (2, 2, 3)
-  with pytest.raises(UserError, match=r"=45 leaves no room .* --max_seq_length=48: give --max_q.*=12"):
+  message = r"--max_query_length=45 leaves no room .* --max_seq_length=48: give --max_q.*=12"
+  with pytest.raises(UserError, match=message):
     SquadConfig(max_seq_length=48, max_query_length=45)
 
 

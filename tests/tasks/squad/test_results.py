@@ -163,7 +163,8 @@ def test_different_questions_or_versions_are_not_averaged() -> None:
   predictions = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
     results.average_predictions([predictions, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="members 1 and 2 of the ensemble answer different versions of SQuAD"):
+  message = "members 1 and 2 of the ensemble answer different versions of SQuAD: predict the same"
+  with pytest.raises(UserError, match=message):
     results.average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
