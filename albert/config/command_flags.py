@@ -7,6 +7,7 @@ range.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import os
 import re
@@ -57,6 +58,12 @@ _NAMES_ELSEWHERE = {
   "eval_every_steps": "eval_steps eval_strategy evaluation_strategy eval_interval",
   "precision": "fp16 bf16 mixed_precision",
   "save_checkpoints_steps": "save_steps save_interval save_strategy",
+  "log_every_steps": "logging_steps log_steps log_interval",
+  "distribution_strategy": "gpus gpu num_gpus n_gpu devices device",
+  "hidden_dropout_prob": "dropout dropout_rate",
+  "masked_lm_prob": "mlm_probability mlm_prob",
+  "verbose": "v log_level",
+  "quiet": "q",
 }
 # Flag -> another name for it, which every command with this flag takes. The original BERT calls its vocabulary so.
 _OTHER_NAMES = {"spm_model_file": "vocab_file"}
@@ -240,14 +247,19 @@ def parse(argv: Sequence[str]) -> list[str]:
     UserError: an unknown flag, a missing required flag, a bad value, both names of one flag, or a flag file that is no
       text.
   """
+  if "v" in flags.FLAGS:
+    del flags.FLAGS.v  # absl's short name of --verbosity, which takes a number
   try:
     arguments = list(flags.FLAGS(list(argv)))
   except UnicodeDecodeError as error:  # only flag files are decoded
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except (flags.Error, ValueError) as error:
-    if isinstance(error, flags.UnrecognizedFlagError) and (name := name_here(error.flagname, list(flags.FLAGS))):
-      error = flags.UnrecognizedFlagError(error.flagname, suggestions=[name])
+    if isinstance(error, flags.UnrecognizedFlagError):
+      own = [flag.name for flag in flags.FLAGS.flags_by_module_dict()[sys.argv[0]]]  # not those of absl
+      name = name_here(error.flagname, own)
+      similar = [name] if name else difflib.get_close_matches(error.flagname, own, cutoff=0.7)
+      error = flags.UnrecognizedFlagError(error.flagname, suggestions=similar)
     message = _MISSING_FLAG.sub(_describe_missing, str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each
     raise UserError(f"{message} (--help lists the flags)") from error

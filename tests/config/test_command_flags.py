@@ -166,6 +166,8 @@ def test_both_names_or_none_of_a_required_vocabulary_are_refused(words: list[str
     ("race", "--max_length=128", "max_seq_length"),
     ("tagging", "--output=run", "output_dir"),
     ("classifier", "--train_step=5", "num_train_steps"),
+    ("classifier", "--logging_steps=5", "log_every_steps"),
+    ("pretraining", "--num_gpus=1", "distribution_strategy"),
   ],
 )
 def test_a_flag_of_another_framework_suggests_the_one_here(task_name: str, word: str, meant: str):
