@@ -66,15 +66,13 @@ SPEEDS = {
   "rtx3090": {"bfloat16": Speed(71e12, 0.33, _LIKE_A100), "float32": Speed(35.6e12, 0.4, _LIKE_A100)},
   "rtx4090": {"bfloat16": Speed(165e12, 0.33, _LIKE_A100), "float32": Speed(82.6e12, 0.4, _LIKE_A100)},
   "a100": {"bfloat16": Speed(312e12, 0.33, _NVIDIA), "float32": Speed(156e12, 0.4, _NVIDIA)},
+  "a100-80gb": {"bfloat16": Speed(312e12, 0.33, _NVIDIA), "float32": Speed(156e12, 0.4, _NVIDIA)},
   "h100": {"bfloat16": Speed(989e12, 0.37, _MEASURED), "float32": Speed(494e12, 0.4, _LIKE_A100)},
   "h200": {"bfloat16": Speed(989e12, 0.36, _MEASURED), "float32": Speed(494e12, 0.4, _LIKE_A100)},
 }
-# Kind of GPU -> GiB of memory, of the smallest model of this kind.
-GPU_GIB = {
-  **dict.fromkeys(("t4", "v100"), 16),
-  **dict.fromkeys(("a10g", "l4", "rtx3090", "rtx4090"), 24),
-  **{"a100": 40, "h100": 80, "h200": 141},
-}
+# Kind of GPU -> GiB of memory.
+GPU_GIB = {"t4": 16, "v100": 16, "a10g": 24, "l4": 24, "rtx3090": 24, "rtx4090": 24, "a100": 40}
+GPU_GIB |= {"a100-80gb": 80, "h100": 80, "h200": 141}
 
 
 def num_model_parameters(config: ModelConfig) -> int:
@@ -149,5 +147,6 @@ def resolve_speed(chip: str, kind: str, precision: str) -> tuple[str, Speed]:
   speeds = chip_speeds(kind)
   name = next(iter(speeds)) if precision == "auto" else precision
   if name not in speeds:
-    raise UserError(f"--chip={chip}: its table is for {' and '.join(speeds)}, not for --precision={precision}")
+    known = " and ".join(speeds)
+    raise UserError(f"--chip={chip}: its speed is known for {known} only: leave out --precision={precision}")
   return name, speeds[name]

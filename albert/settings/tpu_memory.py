@@ -123,16 +123,16 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   Raises:
     UserError: there is no such kind or size.
   """
-  kind, dash, size = name.partition("-")
+  kind, size = re.findall(r"(?s)^(.*?)(?:-([1-9][0-9]{0,5}))?$", name)[0]
   chip = _ACCELERATOR_TYPES.get(kind, kind)
   others = {gpu: ChipMemory((gib - _FREE_GPU_GIB) * _GIB, 1) for gpu, gib in costs.GPU_GIB.items()}
   memory = (table.chips | others | {costs.CPU: ChipMemory(0, 1)}).get(chip)
   if memory is None:
     known = ", ".join([*table.chips, *_ACCELERATOR_TYPES, *others, costs.CPU])
-    raise UserError(f"--chip={name}: unknown; known: {known}, also with a number, as v3-32 or v100-8")
-  if dash and not re.fullmatch(r"[1-9]\d{0,5}", size):
-    raise UserError(f"--chip={name}: after {kind} comes the number of chips or cores, as in {kind}-32")
-  units = int(size) if dash else 8 if chip in table.chips else 1
+    raise UserError(
+      f"--chip={name}: unknown; known: {known}, also with the number of chips or cores, as v3-32 or v100-8"
+    )
+  units = int(size) if size else 8 if chip in table.chips else 1
   # Hosts have 8 cores or, of v5e and v6e, 1, 4 or 8 chips.
   if chip in table.chips and units % 8 and (units not in (1, 4) or chip not in ("v5e", "v6e")):
     raise UserError(f"--chip={name}: no TPU has this size: give a multiple of 8 (v5litepod and v6e: also 1 or 4)")
@@ -302,10 +302,13 @@ class MemoryCheck:
     largest = int((cores.limit - weights) / (per_sequence * self._step.sequences_per_example))
     share = train.train_batch_size // cores.num_cores
     sizes = [size for size in range(1, largest + 1) if share % size == 0]
-    remedy = ""
-    if self._micro_batch(train) > largest and sizes:
-      remedy = f", too many: give --gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)"
+    line = f"this batch has {self._micro_batch(train)} at a time for each {cores.unit}"
+    if self._micro_batch(train) > largest:
+      remedy = (
+        f"--gradient_accumulation_steps={share // sizes[-1]} ({sizes[-1]} at a time)" if sizes else "a smaller model"
+      )
+      line = f"warning: {line}, too many: give {remedy}"
     return (
       f"memory of {cores.name}, estimated within a factor of 2: {known}, and {largest} examples of {self._step.length} "
-      f"tokens fit\nthis batch has {self._micro_batch(train)} at a time for each {cores.unit}{remedy}"
+      f"tokens fit\n{line}"
     )
