@@ -24,6 +24,9 @@ from albert.io.text import format_value
 
 # An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
 _command_option = functools.partial(option, per_command=True)
+_device_option = functools.partial(_command_option, group=base.DEVICES)
+_logging_option = functools.partial(option, affects_training=False, group=base.LOGGING)
+_evaluation_option = functools.partial(option, affects_training=False, group=base.EVALUATION)
 REFERENCE_BATCH_SIZE = 4096  # the batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1)
 _SHORT_RUN_WARMUP_SHARE = 0.1  # of a short run, unless the user has chosen a length of the warm-up
 USUAL_STEPS, USUAL_EPOCHS = 200, 3  # fine-tuning usually needs at least this many
@@ -94,13 +97,11 @@ class TrainConfig(Config):
   train_batch_size: int = option(
     4096, "number of sequences per update of the weights, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
   )
-  eval_batch_size: int = option(
+  eval_batch_size: int = _evaluation_option(
     64,
     "number of sequences per batch in evaluation and prediction, over all replicas",
     minimum=1,
     maximum=MAX_BATCH_SIZE,
-    affects_training=False,
-    group=base.EVALUATION,
   )
   num_train_steps: int = option(125000, "number of updates of the weights", minimum=1)
   num_train_epochs: float = option(
@@ -120,26 +121,14 @@ class TrainConfig(Config):
     "number of micro-batches per update; their gradients are added up one after another, which needs less memory",
     minimum=1,
   )
-  save_checkpoints_steps: int = option(
+  save_checkpoints_steps: int = _logging_option(
     0,
     "number of steps between checkpoints; 0: a kill loses at most a tenth of the run, or two minutes if that is longer",
     minimum=0,
-    affects_training=False,
-    group=base.LOGGING,
   )
-  keep_checkpoints: int = option(
-    5,
-    "number of newest checkpoints to keep; the best is kept, too",
-    minimum=1,
-    affects_training=False,
-    group=base.LOGGING,
-  )
-  log_every_steps: int = option(
-    0,
-    "number of steps between lines of metrics.jsonl; 0: a run has 25 to 50 lines",
-    minimum=0,
-    affects_training=False,
-    group=base.LOGGING,
+  keep_checkpoints: int = _logging_option(5, "number of newest checkpoints to keep; the best is kept, too", minimum=1)
+  log_every_steps: int = _logging_option(
+    0, "number of steps between lines of metrics.jsonl; 0: a run has 25 to 50 lines", minimum=0
   )
   steps_per_loop: int = option(
     100,
@@ -148,12 +137,8 @@ class TrainConfig(Config):
     affects_training=False,
     group=base.DEVICES,
   )
-  eval_every_steps: int = option(
-    0,
-    "number of steps between evaluations during training; 0: evaluate only after training",
-    minimum=0,
-    affects_training=False,
-    group=base.EVALUATION,
+  eval_every_steps: int = _evaluation_option(
+    0, "number of steps between evaluations during training; 0: evaluate only after training", minimum=0
   )
   early_stopping_patience: int = option(
     0,
@@ -164,12 +149,8 @@ class TrainConfig(Config):
   select_checkpoint: str = option(
     "newest", "checkpoint that is evaluated and used for predictions", choices=("newest", "best"), group=base.EVALUATION
   )
-  max_eval_steps: int = option(
-    0,
-    "largest number of batches in an evaluation, of a random sample that is always the same; 0: all",
-    minimum=0,
-    affects_training=False,
-    group=base.EVALUATION,
+  max_eval_steps: int = _evaluation_option(
+    0, "largest number of batches in an evaluation, of a random sample that is always the same; 0: all", minimum=0
   )
   seed: int = option(
     12345,
@@ -185,19 +166,17 @@ class TrainConfig(Config):
     evaluation_may_differ=True,
     group=base.DEVICES,
   )
-  jit_compile: str = _command_option(
+  jit_compile: str = _device_option(
     "auto",
     "compile the training step with XLA; auto: on GPUs, if all batches have the same shape; true: batches of varying "
     "length are padded to one of four lengths",
     choices=("auto", "true", "false"),
-    group=base.DEVICES,
   )
-  deterministic: str = _command_option(
+  deterministic: str = _device_option(
     "auto",
     "deterministic kernels: a resumed run ends with the same bits as an uninterrupted one; without them it has the "
     "same steps and batches, but may round differently. auto: true without a GPU, false on GPUs",
     choices=("auto", "true", "false"),
-    group=base.DEVICES,
   )
   input_parts: int = option(
     0,
@@ -214,21 +193,19 @@ class TrainConfig(Config):
     affects_training=False,
     group=base.DEVICES,
   )
-  shard_optimizer_state: bool = _command_option(
+  shard_optimizer_state: bool = _device_option(
     False,
     "divide the moments of the optimizer and the sums of the gradients among the replicas, so that each holds only a "
     "part of them. Checkpoints stay the same",
-    group=base.DEVICES,
   )
-  distribution_strategy: str = _command_option(
+  distribution_strategy: str = _device_option(
     "auto",
     "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "
-    "several GPUs, else one_device",
+    "several GPUs (CUDA_VISIBLE_DEVICES selects some), else one_device",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
-    group=base.DEVICES,
   )
-  tpu: str = _command_option(
-    "", "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine", group=base.DEVICES
+  tpu: str = _device_option(
+    "", "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine"
   )
 
   def __post_init__(self) -> None:
@@ -265,6 +242,14 @@ class TrainConfig(Config):
     """Returns the lowest numbers of steps and of epochs with which training usually succeeds."""
     steps = max(usual_steps, math.ceil(usual_epochs * num_examples / self.train_batch_size))
     return steps, math.ceil(steps * self.train_batch_size / max(num_examples, 1))
+
+  def check_tpu(self, *, needs_python: bool) -> None:
+    """Raises UserError if Python code makes the batches and the TPU is remote: its host runs TensorFlow alone."""
+    if needs_python and self.tpu not in ("", "local"):
+      raise UserError(
+        f"--tpu={self.tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a "
+        "remote TPU cannot run: start this command on the TPU's own machine with --tpu=local"
+      )
 
   def length_warnings(self, num_examples: int) -> list[str]:
     """Returns a warning if fine-tuning for a number of steps, not of epochs, is far longer than the examples need."""
@@ -313,12 +298,8 @@ class FinetuningConfig(Config):
     group=base.DEVICES,
   )
   cache_dir: str = _command_option("", "directory that keeps the tokenized data; by default output_dir/features")
-  num_processes: int = _command_option(
-    0,
-    "number of processes that tokenize the data; 0: one per core",
-    minimum=0,
-    maximum=MAX_PROCESSES,
-    group=base.DEVICES,
+  num_processes: int = _device_option(
+    0, "number of processes that tokenize the data; 0: one per core", minimum=0, maximum=MAX_PROCESSES
   )
   fresh_head: bool = option(
     False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=base.MODEL

@@ -56,8 +56,6 @@ def print_plan(resolved: ResolvedSettings) -> None:
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
   num_rows = num_examples = 0
   if config.do_train and isinstance(data, FinetuningData):
-    if config.train.tpu and not data.config.pad_to_max_length:
-      raise UserError(f"--tpu={config.train.tpu}: a TPU needs batches of one shape: give --pad_to_max_length")
     num_rows, num_examples = len(data.rows(TRAIN)), data.estimate_examples()
   plan = _describe_plan(resolved, num_rows, num_examples)
   lines = [*resolved.notes, *plan, *_describe_settings(resolved, num_examples)]

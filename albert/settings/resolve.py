@@ -156,6 +156,10 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     or any(getattr(data_config, name, None) for name in ("data_dir", "eval_file", "eval_share", "folds"))
   ):
     config = _without_evaluations(settings, config, notes, "no --eval_file is given")
+  if config.train.tpu and config.do_train:
+    config.train.check_tpu(needs_python=getattr(data_config, "masking", "dynamic") == "dynamic")
+    if isinstance(data_config, FinetuningConfig) and not data_config.pad_to_max_length:
+      raise UserError(f"--tpu={config.train.tpu}: a TPU needs batches of one shape: give --pad_to_max_length")
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 

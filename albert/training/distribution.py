@@ -306,7 +306,7 @@ def distribute_training_batches(
     batches = _host_batches(train_config, data, first_step, input_context)
     if isinstance(strategy, tf.distribute.TPUStrategy):
       check_static_shapes(batches.element_spec)
-      check_host(train_config.tpu, needs_python=data.needs_python)
+      train_config.check_tpu(needs_python=data.needs_python)
     return batches
 
   if isinstance(strategy, tf.distribute.OneDeviceStrategy):
@@ -381,24 +381,6 @@ def check_static_shapes(spec: ElementSpec) -> None:
   if varying_features:
     shape = f"shape {spec[varying_features[0]].shape.as_list()}"
     raise UserError(f"{varying_features[0]} has {shape}, but a TPU needs one shape: give --pad_to_max_length")
-
-
-def check_host(tpu: str, *, needs_python: bool) -> None:
-  """Checks that the host of the TPU can make the batches.
-
-  The host of a remote TPU runs TensorFlow operations, but no Python code.
-
-  Args:
-    tpu: value of --tpu; "local" if this machine is the TPU's host.
-    needs_python: whether Python code makes the batches.
-  Raises:
-    UserError: Python code would have to run on a remote host.
-  """
-  if needs_python and tpu != "local":
-    raise UserError(
-      f"--tpu={tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a remote TPU "
-      "cannot run: start this command on the TPU's own machine with --tpu=local"
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -93,13 +93,6 @@ def test_batches_of_many_shapes_are_refused():
     distribution.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
 
 
-def test_a_remote_tpu_cannot_run_python_code_of_the_input_pipeline():
-  distribution.check_host("local", needs_python=True)
-  distribution.check_host("grpc://10.0.0.2:8470", needs_python=False)
-  with pytest.raises(UserError, match=r"--tpu=grpc://10\.0\.0\.2:8470: .*--tpu=local"):
-    distribution.check_host("grpc://10.0.0.2:8470", needs_python=True)
-
-
 def make_run_trainer(lowered: Step, gradient_accumulation_steps: int) -> Trainer:
   """Makes the trainer of a training run on a CPU, with the task of a lowered step."""
   config = OptimizerConfig(optimizer="lamb")

@@ -89,6 +89,9 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   assert "warning: 4,002 epochs, since 2,001 steps are for more examples" in capsys.readouterr().out
   with pytest.raises(UserError, match="--tpu=local: a TPU needs batches of one shape"):
     run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, tpu="local")
+  for task_name, given in (("classifier", flags), ("pretraining", {"masking": "dynamic", "output_dir": "new"})):
+    with pytest.raises(UserError, match="--tpu=grpc://a:1: dynamic masks and batches for fine-tuning are made by"):
+      run(task_name, **given, do_train=True, dry_run=True, tpu="grpc://a:1")
 
 
 def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +151,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ({"dry_run": False, "output_dir": "run"}, "--chip=v3 only goes with --dry_run"),
     (
       {"precision": "float32", "max_seq_length": 512},
-      "--chip=v3: its table is for bfloat16, not for --precision=float32",
+      "--chip=v3: its speed is known for bfloat16 only: leave out --precision=float32",
     ),
     (
       {"shard_optimizer_state": True, "max_seq_length": 512},
@@ -167,7 +170,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ({"price_per_hour": -1.0}, "price_per_hour must be "),
     ({"chip": "", "hours": 3.0, "output_dir": "run"}, "--hours=3 only goes with --dry_run and --chip"),
     ({"num_train_epochs": 2.0, "max_seq_length": 64}, "--num_train_epochs=2: how many steps these are is known from"),
-    ({"chip": "v100-8", "precision": "bfloat16"}, "--chip=v100-8: its table is for float32 and float16, not for"),
+    ({"chip": "v100-8", "precision": "bfloat16"}, "--chip=v100-8: its speed is known for float32 and float16 only"),
   ],
 )
 def test_what_the_table_cannot_answer_is_one_line(flags, message):
