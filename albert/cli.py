@@ -12,8 +12,8 @@ from typing import Any
 from albert import startup
 
 _NOTE_ABOUT_DEFAULTS = (
-  "Defaults are those without a recipe and without a run in output_dir, which replace many of them; --model or the "
-  "initial weights replace those of the model. --dry_run shows the values that a command would use."
+  "Defaults are those of --recipe={recipe}. Another recipe and a run in output_dir replace many of them; --model or "
+  "the initial weights replace those of the model. --dry_run shows the values that a command would use."
 )
 # Flags that are not fields of a config: name, placeholder of the value, text of --help.
 _MODEL_FLAGS = (
@@ -35,8 +35,8 @@ def run(task_name: str, description: str | None) -> None:
   startup.begin()
   from albert import app
 
-  define_flags(task_name)
-  app.run(functools.partial(main, task_name), description=f"{description or ''}\n\n{_NOTE_ABOUT_DEFAULTS}")
+  note = _NOTE_ABOUT_DEFAULTS.format(recipe=define_flags(task_name) or "none")
+  app.run(functools.partial(main, task_name), description=f"{description or ''}\n\n{note}")
 
 
 def main(task_name: str) -> None:
@@ -70,11 +70,22 @@ def main(task_name: str) -> None:
     Estimator(task, resolved.config).run()
 
 
-def define_flags(task_name: str) -> None:
-  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
-  from albert.config import base, command_flags
-  from albert.tasks.registry import script_configs
+def define_flags(task_name: str) -> str:
+  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given.
 
+  Returns: the recipe whose values --help shows: the task's default, that of --task_name=custom; "" if it has none.
+  """
+  from albert.config import base, command_flags, recipes
+  from albert.tasks.registry import TASKS, script_configs
+
+  config_class = TASKS[task_name].config_class
+  custom = {"task_name": "custom"} if "task_name" in base.option_fields(config_class) else {}
+  recipe = recipes.read_recipe(TASKS[task_name].recipe(config_class(**custom)), task_name)
+  shown = {
+    name: value for values in recipe.sections.values() if isinstance(values, dict) for name, value in values.items()
+  }
+  alternatives = base.alternatives(recipes.TrainConfig) | base.alternatives(recipes.OptimizerConfig)
+  shown |= {alternatives[name]: "" for name, value in shown.items() if value and name in alternatives}
   fields = [
     (field, field.metadata["group"] or config_class.help_group)
     for config_class in script_configs(task_name)
@@ -86,11 +97,12 @@ def define_flags(task_name: str) -> None:
         command_flags.define("str", name, None, text, placeholder=placeholder, group=group)
     for field, field_group in fields:
       if group == field_group:
-        base.define_field_flag(field, None, shown_default=field.default, group=group)
+        base.define_field_flag(field, None, shown_default=shown.get(field.name, field.default), group=group)
     if group == base.TRAINING:
       command_flags.define("str", "same_time_as", None, _SAME_TIME_AS, placeholder="DIRECTORY", group=group)
   # Data preparation calls its seed --random_seed.
   command_flags.define_other_name("seed", "random_seed")
+  return recipe.name
 
 
 def given_flags(task_name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def _undefine_flags() -> None:
 
 
 @contextlib.contextmanager
-def defined_flags(define: Callable[[], None]) -> Iterator[None]:
+def defined_flags(define: Callable[[], object]) -> Iterator[None]:
   """A context in which the flags are defined that a function defines, and those of no other command."""
   _undefine_flags()
   define()
