@@ -312,8 +312,8 @@ def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterat
       if len(fields) != num_columns:
         separator = "tabs" if has_tabs else "spaces"
         raise UserError(
-          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by {separator}, "
-          'and sentences by blank lines; or give plain text in a .jsonl file, as {"text": ...}'
+          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: give each line the same columns, "
+          f'separated by {separator}, and blank lines between sentences; or give plain text as .jsonl: {{"text": ...}}'
         )
       word = fields[word_index].strip(" ")
       if not word:
