@@ -90,6 +90,7 @@ LOG = "from albert.io.progress import log; log('a line')"
     ("pass", ["--quiet", "--verbose"], 2, "error: --quiet and --verbose are both given"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),
+    ("from albert.io import files; files.read('foo://x/y')", [], 2, "error: File system scheme 'foo' not implemented"),
     (LOG, [], 0, "a line"),
     (LOG, ["--quiet"], 0, ""),
   ],

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from albert.errors import UserError
 from albert.io import json_text, local_files
+from albert.startup import quick_imports
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64
@@ -69,7 +70,8 @@ def is_remote(path: str) -> bool:
 
 
 def _gfile() -> Any:
-  import tensorflow as tf
+  with quick_imports():
+    import tensorflow as tf
 
   return tf.io.gfile
 
