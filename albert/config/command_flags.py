@@ -137,6 +137,8 @@ def _text_violation(value: str) -> str | None:
   """The rule that a text violates if it cannot be a path or a name, see `Range.violation`."""
   if value and value.isspace():
     return "more than white space"
+  if value.startswith("gs:///"):
+    return "gs://BUCKET/PATH; the variable that holds the bucket is empty"
   if "\0" in value:
     return "without NUL characters"
   try:

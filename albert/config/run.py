@@ -212,9 +212,9 @@ class TrainConfig(Config):
     super().__post_init__()
     parts = self.gradient_accumulation_steps
     if self.train_batch_size % parts:
+      flag = f"--gradient_accumulation_steps={parts}"
       raise UserError(
-        f"--train_batch_size={self.train_batch_size} is no multiple of --gradient_accumulation_steps={parts}: give "
-        f"--train_batch_size={math.ceil(self.train_batch_size / parts) * parts}"
+        f"--train_batch_size={self.train_batch_size}: give a multiple of {flag} times the number of devices"
       )
     if self.early_stopping_patience and not self.eval_every_steps:
       raise UserError(

@@ -147,6 +147,5 @@ def resolve_speed(chip: str, kind: str, precision: str) -> tuple[str, Speed]:
   speeds = chip_speeds(kind)
   name = next(iter(speeds)) if precision == "auto" else precision
   if name not in speeds:
-    known = " and ".join(speeds)
-    raise UserError(f"--chip={chip}: its speed is known for {known} only: leave out --precision={precision}")
+    raise UserError(f"--chip={chip}: has speeds for {' and '.join(speeds)} only: leave out --precision={precision}")
   return name, speeds[name]

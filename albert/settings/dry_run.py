@@ -17,7 +17,7 @@ from albert.io.progress import log
 from albert.io.text import counted
 from albert.settings import costs
 from albert.settings.resolve import ResolvedSettings
-from albert.settings.tpu_memory import MemoryCheck, MemoryTable, Slice, parse_slice, read_table
+from albert.settings.tpu_memory import MemoryCheck, Slice, parse_slice, read_table
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
 from albert.tasks.pretraining.flags import PretrainingConfig
@@ -61,9 +61,10 @@ def print_plan(resolved: ResolvedSettings) -> None:
   lines = [*resolved.notes, *plan, *_describe_settings(resolved, num_examples)]
   if cores and isinstance(data_config, PretrainingConfig):
     lines += _describe_pretraining(resolved, data_config, cores)
-  if cores and cores.limit:
-    lines.append(_describe_memory(resolved, cores, table))
   print("\n".join(lines))
+  if cores and cores.limit:
+    step = resolved.settings.task_entry.training_step(data_config)
+    print(MemoryCheck(table, cores, step, resolved.model_config).describe(config.train))
   log(NOTHING_DONE)
 
 
@@ -204,15 +205,3 @@ def _number(value: float) -> str:
 def _with_range(value: float) -> str:
   """Formats an estimate with the range that it has because of the speed."""
   return f"{_number(value)} ({_number(value / costs.SPEED_RANGE)} to {_number(value * costs.SPEED_RANGE)})"
-
-
-def _describe_memory(resolved: ResolvedSettings, cores: Slice, table: MemoryTable) -> str:
-  """Returns a line that says whether the training step fits. Raises UserError if it does not."""
-  train = resolved.config.train
-  if train.shard_optimizer_state:
-    raise UserError(
-      f"--chip={resolved.config.chip}: its table has no steps with --shard_optimizer_state. They need less memory: "
-      "leave the flag out; what fits without it also fits with it"
-    )
-  step = resolved.settings.task_entry.training_step(resolved.data_config)
-  return MemoryCheck(table, cores, step, resolved.model_config).describe(train)

@@ -16,6 +16,7 @@ import re
 
 import msgspec
 
+from albert.config.command_flags import format_flag
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import TrainConfig
 from albert.errors import UserError
@@ -129,9 +130,7 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   memory = (table.chips | others | {costs.CPU: ChipMemory(0, 1)}).get(chip)
   if memory is None:
     known = ", ".join([*table.chips, *_ACCELERATOR_TYPES, *others, costs.CPU])
-    raise UserError(
-      f"--chip={name}: unknown; known: {known}, also with the number of chips or cores, as v3-32 or v100-8"
-    )
+    raise UserError(f"--chip={name}: unknown; known: {known}, also with a number, as v3-32 or v100-8")
   units = int(size) if size else 8 if chip in table.chips else 1
   # Hosts have 8 cores or, of v5e and v6e, 1, 4 or 8 chips.
   if chip in table.chips and units % 8 and (units not in (1, 4) or chip not in ("v5e", "v6e")):
@@ -205,8 +204,8 @@ class MemoryCheck:
         f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} "
         f"{self._cores.unit}s x {train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
       )
-    rows = self._rows(train)
-    if not rows:
+    rows, is_too_large = self._rows(train), self._is_too_large(train)
+    if not rows or (is_too_large and train.shard_optimizer_state):
       return self._estimate(train)
     times = f" ({train.gradient_accumulation_steps} times per step)" if train.gradient_accumulation_steps > 1 else ""
     batch = (
@@ -218,12 +217,12 @@ class MemoryCheck:
     known = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
     known += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
     if bound := self._find_bound(train):
-      num_bytes, is_exact, compiled = bound
+      num_bytes, word, compiled = bound
       size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
-      line = f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
+      line = f"{batch} fit; they take {word}{size} (compiled {compiled}, not run)"
       return f"{line}\nof this length, {', '.join(known)}" if known else line
     limits = f"{self._gib} ({', '.join(known)})" if known else self._gib
-    if self._is_too_large(train):
+    if is_too_large:
       raise UserError(f"{batch} do not fit into {limits}: {self._remedy(train)}")
     return f"{batch}: not known whether they fit into {limits}; {self._remedy(train)}"
 
@@ -241,11 +240,12 @@ class MemoryCheck:
       and (row.gradient_accumulation_steps == 1 or train.gradient_accumulation_steps > 1)
     ]
 
-  def _find_bound(self, train: TrainConfig) -> tuple[int, bool, str] | None:
-    """Returns the bytes that a step takes on a core, whether exactly or at most, and the date of the compilation.
+  def _find_bound(self, train: TrainConfig) -> tuple[int, str, str] | None:
+    """Returns the bytes that a step takes on a core, "", "at most " or "about ", and the date of the compilation.
 
     Returns None if no bound within the limit is known. The bound is a compiled step with longer sequences or more of
-    them. With accumulation it is also a step without accumulation, plus the sums of the gradients.
+    them. With accumulation it is also a step without accumulation, plus the sums of the gradients; if that exceeds the
+    limit, the activations of fewer sequences are taken to need less in proportion.
     """
     sums = _BYTES_PER_GRADIENT * self._num_parameters if train.gradient_accumulation_steps > 1 else 0
     micro_batch = self._micro_batch(train)
@@ -254,11 +254,16 @@ class MemoryCheck:
       extra = sums if row.gradient_accumulation_steps == 1 else 0
       for trial in row.fits:
         size = trial.batch // row.gradient_accumulation_steps
+        if row.length < self._step.length or size < micro_batch:
+          continue
+        is_exact = size == micro_batch and row.length == self._step.length and not extra
+        num_bytes, word = trial.bytes + extra, "" if is_exact else "at most "
+        if extra and num_bytes > self._cores.limit:
+          fixed = _BYTES_PER_PARAMETER * self._num_parameters
+          num_bytes, word = fixed + extra + (trial.bytes - fixed) * micro_batch // size, "about "
         # A step that was compiled fits, even if its parts, some of which share memory, add up to more than the limit.
-        fits = not extra or trial.bytes + extra <= self._cores.limit
-        if row.length >= self._step.length and size >= micro_batch and fits:
-          is_exact = size == micro_batch and row.length == self._step.length and not extra
-          bounds.append((trial.bytes + extra, is_exact, row.compiled))
+        if not extra or num_bytes <= self._cores.limit:
+          bounds.append((num_bytes, word, row.compiled))
     return min(bounds, default=None)
 
   def _is_too_large(self, train: TrainConfig) -> bool:
@@ -273,29 +278,32 @@ class MemoryCheck:
     """Returns the settings with the fewest accumulation steps that are known to fit the same batch."""
     found = []
     cores = self._cores.num_cores
-    for recompute_grad in sorted({train.recompute_grad, True}):
+    for recompute_grad in (False, True):
       for number in range(1, train.train_batch_size // cores + 1):
         if train.train_batch_size % (cores * number):
           continue
         other = dataclasses.replace(train, gradient_accumulation_steps=number, recompute_grad=recompute_grad)
         if self._find_bound(other):
           flags = [f"--gradient_accumulation_steps={number}"] if number != train.gradient_accumulation_steps else []
-          flags += ["--recompute_grad"] if recompute_grad != train.recompute_grad else []
+          flags += [format_flag("recompute_grad", recompute_grad)] if recompute_grad != train.recompute_grad else []
           found.append(f"{' '.join(flags)} ({self._micro_batch(other)} at a time)")
           break
     if found:
-      return f"give {' or '.join(found)}, with which the same batch fits"
+      return f"give {' or '.join(found)}, with which the same batch should fit"
     if self._is_too_large(dataclasses.replace(train, train_batch_size=cores, gradient_accumulation_steps=1)):
-      return "not even one does: give a smaller model or another TPU"
-    return "no number of accumulation steps is known with which this batch fits"
+      return "not even one does: give --shard_optimizer_state, a smaller model or another TPU"
+    return "no number of accumulation steps is known with which this batch should fit"
 
   def _estimate(self, train: TrainConfig) -> str:
     """Returns lines about a step that is not in the table. Raises UserError if the weights alone do not fit."""
     cores = self._cores
-    weights = self._num_parameters * _BYTES_PER_PARAMETER
+    moments = 0.5 / cores.num_cores if train.shard_optimizer_state else 0.5  # half of the bytes, unless divided
+    weights = self._num_parameters * _BYTES_PER_PARAMETER * (0.5 + moments)
     known = f"weights, gradients and moments take {weights / _GIB:.1f} of {self._gib}"
     if weights > cores.limit:
-      raise UserError(f"--chip={cores.name}: {known}, so no batch fits: give a smaller model")
+      raise UserError(
+        f"--chip={cores.name}: {known}, so no batch fits: give --shard_optimizer_state or a smaller model"
+      )
     precision, _ = costs.resolve_speed(cores.name, cores.chip, train.precision)
     scale = (_GPU_ACTIVATIONS if cores.chip in costs.GPU_GIB else 1) * (2 if precision == "float32" else 1)
     per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=train.recompute_grad)

@@ -113,7 +113,7 @@ BAD_STAGES: dict[str, tuple[dict[str, Any], str]] = {
   ),
   "a batch for other micro-batches": (
     {"input_file": "LONG", "stages": two_stages(train_batch_size=3)},
-    "stage 1 of 2: --train_batch_size=3 is no multiple of --gradient_accumulation_steps=2: give --train_batch_size=4",
+    "stage 1 of 2: --train_batch_size=3: give a multiple of --gradient_accumulation_steps=2 times the number",
   ),
   "a stage without steps": (
     {"input_file": "LONG", "stages": [{"until": 0.5}, {"until": 0.51}, {"until": 1}]},
