@@ -27,6 +27,7 @@ TINY_MODEL = ModelConfig(
   intermediate_size=40,
   max_position_embeddings=32,
 )
+DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 TINY_MODEL_FLAGS = [
   f"--{name}={value}"

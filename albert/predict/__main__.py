@@ -62,13 +62,14 @@ def main() -> None:
   model = open_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   log(f"answers from {model.describe_origin()}")
-  with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:
-    num_bytes = _regular_size(file)
-    show_progress = num_bytes is not None and not sys.stdout.isatty()
-    with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
-      for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
-        sys.stdout.write("".join(map(format_answer, answers)))
-        sys.stdout.flush()
+  # The thread that reads ahead may wait for a line at the end, so this file stays open. Python closes sys.stdin itself.
+  file = files.open_file(path, or_pipe=True) if path else open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+  num_bytes = _regular_size(file)
+  show_progress = num_bytes is not None and not sys.stdout.isatty()
+  with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
+    for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
+      sys.stdout.write("".join(map(format_answer, answers)))
+      sys.stdout.flush()
 
 
 def _regular_size(file: BinaryIO) -> int | None:

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import MODELS
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.optimizers.factory import make_optimizer
@@ -34,22 +34,12 @@ from benchmarks.tpu.programs import STEPS, Program
 from benchmarks.tpu.protocol import ENVIRONMENT, Worker
 from tests.gcs_server import has_openssl
 from tests.open_shards import MIB, bytes_requested
-from tests.synthetic import write_shards
+from tests.synthetic import DROPOUT, TINY_MODEL, write_shards
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "tpu_aot.py"
-MODEL = ModelConfig(
-  vocab_size=400,
-  embedding_size=8,
-  hidden_size=24,
-  num_hidden_layers=2,
-  num_attention_heads=3,
-  intermediate_size=40,
-  hidden_dropout_prob=0.1,
-  attention_probs_dropout_prob=0.1,
-  max_position_embeddings=80,
-)
 LENGTH = 80
+MODEL = dataclasses.replace(TINY_MODEL, vocab_size=400, max_position_embeddings=LENGTH, **DROPOUT)
 GIB = 1 << 30
 
 

@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.models.build_models import build_pretraining_model
 from tests.reference.optimizers import Optimizer
+from tests.synthetic import TINY_MODEL
 
 SHAPES = {
   "dense/kernel": (5, 3),
@@ -147,22 +147,11 @@ def test_serialization_keeps_every_setting(optimizer_class):
       np.testing.assert_array_equal(array, weights[name])
 
 
-CONFIG = ModelConfig(
-  vocab_size=11,
-  embedding_size=4,
-  hidden_size=6,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=8,
-  max_position_embeddings=5,
-)
-
-
 @pytest.mark.parametrize("sharing", ["all", "none"])
 @pytest.mark.parametrize("optimizer_class", [LAMB, AdamW])
 def test_the_same_weights_are_excluded_as_by_the_names_in_the_originals_checkpoints(optimizer_class, sharing):
   """The optimizer excludes weights by variable.name. The original's patterns are for the names in its checkpoints."""
-  model = build_pretraining_model(dataclasses.replace(CONFIG, sharing=sharing))
+  model = build_pretraining_model(dataclasses.replace(TINY_MODEL, sharing=sharing))
   optimizer = optimizer_class()
   is_excluded = {name: optimizer.is_excluded(variable) for name, variable in model.named_weights().items()}
   assert is_excluded == {name: any(re.search(pattern, name) for pattern in EXCLUDED_PATTERNS) for name in is_excluded}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
@@ -19,18 +19,9 @@ from albert.training.model_weights import dtype_policy
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.parity.rows import Row
+from tests.synthetic import DROPOUT, TINY_MODEL
 
-CONFIG = ModelConfig(
-  vocab_size=41,
-  embedding_size=8,
-  hidden_size=24,
-  num_hidden_layers=3,
-  num_attention_heads=3,
-  intermediate_size=40,
-  max_position_embeddings=14,
-  hidden_dropout_prob=0.1,
-  attention_probs_dropout_prob=0.1,
-)
+CONFIG = dataclasses.replace(TINY_MODEL, vocab_size=41, num_hidden_layers=3, max_position_embeddings=14, **DROPOUT)
 # Optimizer -> peak learning rate with which the loss falls well in fifty steps.
 PEAK_RATES = {"lamb": 5e-3, "adamw": 1e-3}
 STEPS = 50

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -67,6 +68,32 @@ def test_texts_without_a_mask_are_counted(capsys: pytest.CaptureFixture[str]) ->
 
 def answer_lines(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
   return [row for batch in answer_batches(content, batch_size, model) for row in batch]
+
+
+# A command that answers with a LengthModel.
+COMMAND = """
+from types import SimpleNamespace
+from albert import app
+from albert.predict import __main__ as predict
+from tests.predict.test_predict import TEXT_FIELD, LengthModel
+model, description = LengthModel(), SimpleNamespace(fields=[TEXT_FIELD], answers=False)
+model.description, model.describe_origin = description, lambda: "a model"
+predict.open_model = lambda directory: model
+predict.define_flags()
+app.run(predict.main)
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--input_file=/dev/stdin"]])
+def test_a_signal_ends_the_wait_for_a_line(flags: list[str]) -> None:
+  command, pipe = [sys.executable, "-c", COMMAND, "--model=m", *flags], subprocess.PIPE
+  process: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT, bufsize=0)
+  with process:
+    process.stdin.write(b"a text\n")
+    assert process.stdout.readline() == b'{"length": 6}\n'
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert process.stderr.read() == b"answers from a model\nstopped by SIGINT\n"
 
 
 def test_blank_lines_between_texts_are_empty_texts() -> None:

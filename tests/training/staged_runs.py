@@ -12,10 +12,9 @@ from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
-from tests.synthetic import TINY_MODEL, write_shards
+from tests.synthetic import DROPOUT, TINY_MODEL, write_shards
 
 STEPS = 8
-DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 # Models: four shared layers, two shared layers with dropout, and three layers without sharing.
 ALBERT = dataclasses.replace(TINY_MODEL, num_hidden_layers=4)
 SHALLOW_ALBERT = dataclasses.replace(ALBERT, num_hidden_layers=2, **DROPOUT)
