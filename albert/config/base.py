@@ -8,6 +8,7 @@ come from several sources: a flag, the run in output_dir, or a recipe.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -78,6 +79,12 @@ def option(
     "group": group,
   }
   return dataclasses.field(default=default, metadata=metadata)
+
+
+# Options that later commands on a run may change: all of them, those of evaluations, and those of the form of texts.
+changeable_option = functools.partial(option, affects_training=False)
+evaluation_option = functools.partial(changeable_option, group=EVALUATION)
+form_option = functools.partial(option, evaluation_may_differ=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

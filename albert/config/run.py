@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from albert.config import base
-from albert.config.base import Config, option
+from albert.config.base import Config, changeable_option, evaluation_option, option
 from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
@@ -25,8 +25,7 @@ from albert.io.text import format_value
 # An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
 _command_option = functools.partial(option, per_command=True)
 _device_option = functools.partial(_command_option, group=base.DEVICES)
-_logging_option = functools.partial(option, affects_training=False, group=base.LOGGING)
-_evaluation_option = functools.partial(option, affects_training=False, group=base.EVALUATION)
+_logging_option = functools.partial(changeable_option, group=base.LOGGING)
 REFERENCE_BATCH_SIZE = 4096  # the batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1)
 _SHORT_RUN_WARMUP_SHARE = 0.1  # of a short run, unless the user has chosen a length of the warm-up
 USUAL_STEPS, USUAL_EPOCHS = 200, 3  # fine-tuning usually needs at least this many
@@ -97,7 +96,7 @@ class TrainConfig(Config):
   train_batch_size: int = option(
     4096, "number of sequences per update of the weights, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
   )
-  eval_batch_size: int = _evaluation_option(
+  eval_batch_size: int = evaluation_option(
     64,
     "number of sequences per batch in evaluation and prediction, over all replicas",
     minimum=1,
@@ -137,7 +136,7 @@ class TrainConfig(Config):
     affects_training=False,
     group=base.DEVICES,
   )
-  eval_every_steps: int = _evaluation_option(
+  eval_every_steps: int = evaluation_option(
     0, "number of steps between evaluations during training; 0: evaluate only after training", minimum=0
   )
   early_stopping_patience: int = option(
@@ -149,7 +148,7 @@ class TrainConfig(Config):
   select_checkpoint: str = option(
     "newest", "checkpoint that is evaluated and used for predictions", choices=("newest", "best"), group=base.EVALUATION
   )
-  max_eval_steps: int = _evaluation_option(
+  max_eval_steps: int = evaluation_option(
     0, "largest number of batches in an evaluation, of a random sample that is always the same; 0: all", minimum=0
   )
   seed: int = option(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert.config.base import EVALUATION, TRAINING, option
+from albert.config.base import EVALUATION, TRAINING, changeable_option, evaluation_option, form_option, option
 from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.data.tables import parse_number
@@ -36,21 +36,17 @@ class ClassifierConfig(FinetuningConfig):
     "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom for your own files",
     resets=("labels", "positive_label"),
   )
-  data_dir: str = option(
+  data_dir: str = changeable_option(
     "",
     "folder of the task's files, or the folder that GLUE's archives were unpacked into",
-    affects_training=False,
     resets=("train_file", "eval_file", "predict_file"),
   )
-  train_file: str = option(
-    "",
-    "TSV, CSV, JSONL or Parquet file to train on, instead of that in data_dir; or several, with commas or as a glob",
-    affects_training=False,
+  train_file: str = changeable_option(
+    "", "TSV, CSV, JSONL or Parquet file to train on, instead of that in data_dir; or several, with commas or as a glob"
   )
-  eval_file: str = option(
+  eval_file: str = changeable_option(
     "",
     "file or files to evaluate on, instead of those in data_dir",
-    affects_training=False,
     resets=("eval_share", "folds", "fold", "group_column"),
   )
   eval_share: float = option(
@@ -69,41 +65,34 @@ class ClassifierConfig(FinetuningConfig):
     minimum=0,
   )
   fold: int = option(0, "train and evaluate for this fold of --folds alone, from 1; 0: for each of them", minimum=0)
-  predict_file: str = option("", "file or files to predict, instead of those in data_dir", affects_training=False)
+  predict_file: str = changeable_option("", "file or files to predict, instead of those in data_dir")
   formulation: str = option(
     PLAIN,
     "plain: each row by itself; ranking (QNLI only): the sentences of a question are compared with each other",
     choices=(PLAIN, RANKING),
   )
-  text_columns: str = option(
+  text_columns: str = form_option(
     "",
     "name of the text's column; for pairs of texts, two names separated by a comma. A name that has a comma is "
     "enclosed in double quotes, or give a JSON list (task custom)",
-    evaluation_may_differ=True,
   )
-  label_column: str = option(
+  label_column: str = form_option(
     "label",
     "name of the label's column; or several columns that hold 1 for each row with the label of their name, else 0, "
     "written as --text_columns (task custom)",
-    evaluation_may_differ=True,
   )
-  id_column: str = option(
-    "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
-  )
+  id_column: str = form_option("", "name of the column of ids; if not given, rows are numbered from 0 (task custom)")
   group_column: str = option(
     "",
     "column, such as that of the author: --eval_share and --folds keep rows of one value together (task custom)",
   )
-  column_names: str = option(
-    "",
-    "names of all columns of files whose first line does not name them, written as --text_columns (task custom)",
-    evaluation_may_differ=True,
+  column_names: str = form_option(
+    "", "names of all columns of files whose first line does not name them, written as --text_columns (task custom)"
   )
-  separator: str = option(
+  separator: str = form_option(
     "",
     "what separates the fields of CSV and TSV files: a comma, a semicolon, a vertical bar or tab; if not given, it is "
     "recognized (task custom)",
-    evaluation_may_differ=True,
   )
   labels: str = option(
     "",
@@ -112,31 +101,24 @@ class ClassifierConfig(FinetuningConfig):
   )
   regression: bool = option(False, "predict numbers instead of classes (task custom)")
   multi_label: bool = option(False, "a row may have several labels, or none (task custom)")
-  label_separator: str = option(
-    ",", "separates the labels in the label column (--multi_label)", evaluation_may_differ=True
-  )
-  thresholds: str = option(
+  label_separator: str = form_option(",", "separates the labels in the label column (--multi_label)")
+  thresholds: str = evaluation_option(
     "one",
     "probability from which on a label is predicted (--multi_label): one: the same for all labels, chosen on the "
     "development set for the highest micro_f1; per_label: chosen for the highest F1 of each; or a number such as 0.5",
-    affects_training=False,
-    group=EVALUATION,
   )
-  long_texts: str = option(
+  long_texts: str = form_option(
     TRUNCATE,
     "truncate: a text that is longer than max_seq_length loses its end; windows: it is read in overlapping windows, "
     "whose logits are pooled (single texts only)",
     choices=(TRUNCATE, WINDOWS),
-    evaluation_may_differ=True,
   )
-  doc_stride: int = option(
-    128, "tokens between the starts of successive windows (--long_texts=windows)", minimum=1, evaluation_may_differ=True
+  doc_stride: int = form_option(
+    128, "tokens between the starts of successive windows (--long_texts=windows)", minimum=1
   )
-  pooling: str = option(
-    "mean", "pooling of the logits of windows (--long_texts)", choices=("mean", "max"), evaluation_may_differ=True
-  )
-  max_windows: int = option(
-    8, "maximum windows of a text, which bounds the memory; the rest is cut off", minimum=1, evaluation_may_differ=True
+  pooling: str = form_option("mean", "pooling of the logits of windows (--long_texts)", choices=("mean", "max"))
+  max_windows: int = form_option(
+    8, "maximum windows of a text, which bounds the memory; the rest is cut off", minimum=1
   )
   class_weights: str = option(
     "",
@@ -150,11 +132,8 @@ class ClassifierConfig(FinetuningConfig):
     below=1,
     group=TRAINING,
   )
-  positive_label: str = option(
-    "",
-    "label that f1, precision and recall are computed for; if not given, the second of two labels",
-    affects_training=False,
-    group=EVALUATION,
+  positive_label: str = evaluation_option(
+    "", "label that f1, precision and recall are computed for; if not given, the second of two labels"
   )
   best_metric: str = option(
     "",

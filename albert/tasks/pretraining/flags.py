@@ -9,7 +9,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.config.base import COMMAND, DATA, TRAINING, Config, from_dict, option, option_fields, option_like
+from albert.config.base import (
+  COMMAND,
+  DATA,
+  TRAINING,
+  Config,
+  changeable_option,
+  from_dict,
+  option,
+  option_fields,
+  option_like,
+)
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig, stage_name
 from albert.errors import UserError
@@ -22,11 +32,11 @@ class PretrainingConfig(Config):
 
   help_group: ClassVar[str] = DATA
 
-  input_file: str = option(
-    "", "TFRecord files to train on: paths, directories or globs, separated by commas", affects_training=False
+  input_file: str = changeable_option(
+    "", "TFRecord files to train on: paths, directories or globs, separated by commas"
   )
-  eval_input_file: str = option(
-    "", "TFRecord files to evaluate on: paths, directories or globs, separated by commas", affects_training=False
+  eval_input_file: str = changeable_option(
+    "", "TFRecord files to evaluate on: paths, directories or globs, separated by commas"
   )
   max_seq_length: int = option(
     0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0
@@ -60,11 +70,10 @@ class PretrainingConfig(Config):
     "largest number of words that dynamic masking masks together; 0: as in the manifest of the TFRecords, else 3",
     minimum=0,
   )
-  spm_model_file: str = option(
+  spm_model_file: str = changeable_option(
     "",
     "the vocabulary: a SentencePiece model, vocab.txt (WordPiece), vocab.json (byte-level BPE) or tokenizer.json, the "
     "one of the TFRecord files; needed for dynamic masking and --do_predict; --vocab_file is another name for it",
-    affects_training=False,
   )
   do_lower_case: bool | None = option(
     None,
@@ -76,31 +85,24 @@ class PretrainingConfig(Config):
     "keep the accents of the text of --predict_file and do not decompose its characters; by default as those files "
     "say, and false if none of them does (byte-level BPE ignores it)",
   )
-  predict_file: str = option(
-    "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
-  )
+  predict_file: str = changeable_option("", "text file for --do_predict; each [MASK] in its lines is filled in")
   # It contains paths, which may differ when a run is resumed, so it does not count as affecting training. The other
   # settings of stages are compared with the key "stages" of config.json.
-  stages: str = option(
+  stages: str = changeable_option(
     "",
     'stages of training as JSON, such as [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]; a recipe has them as '
     "its section stages. Each stage lasts until this share of the steps; see docs/staged_pretraining.md",
-    affects_training=False,
     group=TRAINING,
   )
-  on_collapse: str = option(
+  on_collapse: str = changeable_option(
     "stop",
     "what to do if the masked LM loss goes back towards that of guessing after the run has learned: stop, with the "
     "command that goes on from before it, or warn",
     choices=("stop", "warn"),
-    affects_training=False,
     group=TRAINING,
   )
-  cache_dir: str = option(
-    "",
-    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
-    affects_training=False,
-    per_command=True,
+  cache_dir: str = changeable_option(
+    "", "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir", per_command=True
   )
   find_learning_rate: bool = option(
     False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from albert.config.base import EVALUATION, option
+from albert.config.base import changeable_option, evaluation_option, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 
@@ -17,18 +17,13 @@ _SHORT, _SHORT_FOR_STRIDE = 128, 384
 class SquadConfig(FinetuningConfig):
   """The flags of run_squad.py that describe its files, windows and answers."""
 
-  train_file: str = option(
+  train_file: str = changeable_option(
     "",
     "questions with answers to train on: JSON files in the format of SQuAD, or rows with its columns as JSON lines or "
     "Parquet, as comma-separated globs",
-    affects_training=False,
   )
-  eval_file: str = option(
-    "", "questions with answers to evaluate on; if not given, those of --predict_file", affects_training=False
-  )
-  predict_file: str = option(
-    "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
-  )
+  eval_file: str = changeable_option("", "questions with answers to evaluate on; if not given, those of --predict_file")
+  predict_file: str = changeable_option("", "questions to predict; they need no answers", resets=("eval_file",))
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
   max_query_length: int = option(
     0,
@@ -40,27 +35,14 @@ class SquadConfig(FinetuningConfig):
     "tokens between the starts of two windows of a long paragraph; 0: 128, or a quarter of a max_seq_length below 384",
     minimum=0,
   )
-  max_answer_length: int = option(
-    0, "maximum tokens of a predicted answer; 0: 30", minimum=0, affects_training=False, group=EVALUATION
+  max_answer_length: int = evaluation_option(0, "maximum tokens of a predicted answer; 0: 30", minimum=0)
+  n_best_size: int = evaluation_option(20, "most answers of a question in nbest_predictions_dev.json", minimum=1)
+  start_n_top: int = evaluation_option(5, "most probable starts that the beam search of v2.0 keeps", minimum=1)
+  end_n_top: int = evaluation_option(
+    5, "most probable ends that the beam search of v2.0 keeps for each start", minimum=1
   )
-  n_best_size: int = option(
-    20, "most answers of a question in nbest_predictions_dev.json", minimum=1, affects_training=False, group=EVALUATION
-  )
-  start_n_top: int = option(
-    5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION
-  )
-  end_n_top: int = option(
-    5,
-    "most probable ends that the beam search of v2.0 keeps for each start",
-    minimum=1,
-    affects_training=False,
-    group=EVALUATION,
-  )
-  null_score_diff_threshold: float = option(
-    0.0,
-    "log odds of being unanswerable above which the answer is empty (v2.0)",
-    affects_training=False,
-    group=EVALUATION,
+  null_score_diff_threshold: float = evaluation_option(
+    0.0, "log odds of being unanswerable above which the answer is empty (v2.0)"
   )
 
   def default_lengths(self) -> dict[str, int]:

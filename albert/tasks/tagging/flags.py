@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from albert.config.base import option
+from albert.config.base import changeable_option, form_option, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.io import files
@@ -20,11 +20,11 @@ CHARACTERS, UTF16 = "characters", "utf16"
 class TaggingConfig(FinetuningConfig):
   """The flags of run_tagging.py that describe its files and tags."""
 
-  train_file: str = option(
-    "", "file to train on: columns as in CoNLL, with one word a line, or JSON (.jsonl, .json)", affects_training=False
+  train_file: str = changeable_option(
+    "", "file to train on: columns as in CoNLL, with one word a line, or JSON (.jsonl, .json)"
   )
-  eval_file: str = option("", "file to evaluate on, in the same forms", affects_training=False)
-  predict_file: str = option("", "file to predict, in the same forms; it needs no tags", affects_training=False)
+  eval_file: str = changeable_option("", "file to evaluate on, in the same forms")
+  predict_file: str = changeable_option("", "file to predict, in the same forms; it needs no tags")
   scheme: str = option(
     "BIO",
     "how tags mark spans: BIO (IOB2; files in IOB1 are converted), BILOU, BIOES, which is BILOU with other letters, or "
@@ -35,21 +35,17 @@ class TaggingConfig(FinetuningConfig):
     "",
     "types of the spans, such as LOC,PER or a JSON list; if not given, those of the training file, sorted",
   )
-  word_column: str = option(
+  word_column: str = form_option(
     "",
     "column of the words: its number, from 0 (-1: the last), or its name if the first line names the columns; in JSON "
     "lines, the key of the list of words. By default the first column, or tokens",
-    evaluation_may_differ=True,
   )
-  tag_column: str = option(
-    "", "column of the tags, as for --word_column. By default the last column, or tags", evaluation_may_differ=True
-  )
-  offsets: str = option(
+  tag_column: str = form_option("", "column of the tags, as for --word_column. By default the last column, or tags")
+  offsets: str = form_option(
     CHARACTERS,
     "what the offsets of spans in JSON count: characters, or UTF-16 units, which are recognized in files whose spans "
     "repeat their text",
     choices=(CHARACTERS, UTF16),
-    evaluation_may_differ=True,
   )
   word_rule: str = option(
     words.PUNCTUATION,
