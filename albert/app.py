@@ -69,7 +69,7 @@ def run(
       words_after_dashes[:] = argv[dashes_index + 1 :]
       argv = argv[:dashes_index]
     # albert.export defines a flag --version that takes a value.
-    if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
+    if not {"--version", "-V"}.isdisjoint(argv) and ("version" not in flags.FLAGS or len(argv) == 2):
       print(f"albert-tf2 {VERSION}")
       sys.exit(0)
     command_flags.define("bool", startup.QUIET, False, "print only results, warnings and errors", group="Output")

@@ -85,6 +85,7 @@ def define_flags(task_name: str) -> str:
     name: value for values in recipe.sections.values() if isinstance(values, dict) for name, value in values.items()
   }
   alternatives = base.alternatives(recipes.TrainConfig) | base.alternatives(recipes.OptimizerConfig)
+  shown.pop("task_name", None)
   shown |= {alternatives[name]: "" for name, value in shown.items() if value and name in alternatives}
   fields = [
     (field, field.metadata["group"] or config_class.help_group)

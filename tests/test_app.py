@@ -128,7 +128,7 @@ def test_every_command_prints_its_help_and_version_without_tensorflow(command, t
   assert not re.search(r"^ \S", help_text, re.MULTILINE)
   assert str(ROOT) not in help_text
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
-  assert output("--version") == f"albert-tf2 {version}\n"
+  assert output("-V") == output("--version") == f"albert-tf2 {version}\n"
 
 
 def test_help_shows_the_default_of_a_flag_but_no_flags_of_libraries():

@@ -43,9 +43,10 @@ _NAMES_ELSEWHERE = {
   "num_warmup_steps": "warmup warmup_steps",
   "warmup_proportion": "warmup_ratio",
   "max_seq_length": "max_length max_len max_seq_len max_sequence_length seq_length seq_len sequence_length",
-  "init_checkpoint": "model_name_or_path pretrained_model_name_or_path model_name model_path checkpoint",
+  "init_checkpoint": "model_name_or_path pretrained_model_name_or_path model_name model_path checkpoint "
+  "albert_hub_module_handle",
   "checkpoint": "init_checkpoint model_name_or_path model_name model_path model",
-  "model": "checkpoint init_checkpoint model_name_or_path model_path model_dir export_dir",
+  "model": "checkpoint init_checkpoint model_name_or_path model_path model_dir",
   "spm_model_file": "tokenizer tokenizer_name tokenizer_file vocab spiece",
   "train_file": "train train_data train_path training_file data dataset data_file input input_file",
   "input_file": "input inputs data dataset data_file train_file text_file corpus",
@@ -61,6 +62,13 @@ _NAMES_ELSEWHERE = {
   "log_every_steps": "logging_steps log_steps log_interval",
   "distribution_strategy": "gpus gpu num_gpus n_gpu devices device",
   "hidden_dropout_prob": "dropout dropout_rate",
+  "recompute_grad": "gradient_checkpointing",
+  "freeze_encoder": "freeze freeze_backbone",
+  "keep_checkpoints": "save_total_limit",
+  "select_checkpoint": "load_best_model_at_end",
+  "best_metric": "metric_for_best_model",
+  "tpu": "use_tpu tpu_name num_tpu_cores",
+  "sentence_prediction": "random_next_sentence",
   "masked_lm_prob": "mlm_probability mlm_prob",
   "verbose": "v log_level",
   "quiet": "q",
@@ -260,7 +268,8 @@ def parse(argv: Sequence[str]) -> list[str]:
     if isinstance(error, flags.UnrecognizedFlagError):
       own = [flag.name for flag in flags.FLAGS.flags_by_module_dict()[sys.argv[0]]]  # not those of absl
       name = name_here(error.flagname, own)
-      similar = [name] if name else difflib.get_close_matches(error.flagname, own, cutoff=0.7)
+      own += [f"no{flag}" for flag in own if flags.FLAGS[flag].boolean]
+      similar = [name] if name else difflib.get_close_matches(error.flagname, own, n=1, cutoff=0.8)
       error = flags.UnrecognizedFlagError(error.flagname, suggestions=similar)
     message = _MISSING_FLAG.sub(_describe_missing, str(error).removeprefix("ERROR:: "))
     message = shorten(message.replace("\n", ", "))  # absl gives several missing flags a line each

@@ -250,13 +250,13 @@ class TrainConfig(Config):
         "remote TPU cannot run: start this command on the TPU's own machine with --tpu=local"
       )
 
-  def length_warnings(self, num_examples: int) -> list[str]:
+  def length_warnings(self, num_examples: int, *, is_started: bool = True) -> list[str]:
     """Returns a warning if fine-tuning for a number of steps, not of epochs, is far longer than the examples need."""
     steps, epochs = self.usual_length(num_examples, USUAL_STEPS, USUAL_EPOCHS)
     if self.num_train_epochs or self.num_train_steps <= _MANY_TIMES * steps:
       return []
     given = f"{self.num_train_steps * self.train_batch_size / num_examples:,.0f} epochs"
-    advice = f"to train less, give --num_train_epochs={epochs} and another --output_dir"
+    advice = f"to train less, give --num_train_epochs={epochs}{' and another --output_dir' if is_started else ''}"
     return [f"warning: {given}, since {self.num_train_steps:,} steps are for more examples: {advice}"]
 
 
@@ -378,8 +378,8 @@ class RunConfig(Config):
   )
   chip: str = _command_option(
     "",
-    "with --dry_run: a TPU or GPUs, such as v3-8, v5litepod-32, v100-8 or a100-1, or cpu; prints whether the training "
-    "step fits into the memory and, for pretraining, hours, cost and learning rate",
+    "with --dry_run: a TPU or GPUs, such as v3-8, v5litepod-32, v100-8 or a100-1; prints whether the training step "
+    "fits into the memory and, for pretraining, hours, cost and learning rate (also for cpu)",
   )
   hours: float | None = _command_option(
     None, "with --chip: prints how many steps of pretraining fit into this time, in hours", above=0

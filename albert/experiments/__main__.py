@@ -1,6 +1,6 @@
 """Runs an experiment of the ALBERT paper: trains models that differ in one setting, and compares them.
 
-python -m albert.experiments --run=sentence_loss --scale=small
+python -m albert.experiments --run=sentence_loss --scale=small --output_dir=experiments
 """
 
 from __future__ import annotations

@@ -407,7 +407,7 @@ def _format_metrics(checkpoint: ExportCheckpoint) -> str:
     return "## Metrics\n\nNot known: no eval_results.json of a run has metrics of this step (`--do_eval` writes them)."
   rows = [[name, f"{value:.6g}"] for name, value in checkpoint.metrics.items()]
   table = _format_table("Metrics", ["metric", "value"], rows)
-  note = f"The run measured these at step {checkpoint.step} on its own task ({checkpoint.task}), before the export."
+  note = f"The run's last evaluation (task {checkpoint.task}, step {checkpoint.step}) gave these, before the export."
   return f"{table}\n\n{note}"
 
 

@@ -54,7 +54,7 @@ def main() -> None:
   # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
   sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   values = flags.FLAGS
-  path = values.input_file
+  path = "" if values.input_file == "-" else values.input_file
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
   if values.format == AUTO and path.lower().endswith((".csv", ".parquet")):

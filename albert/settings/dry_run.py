@@ -11,6 +11,7 @@ import textwrap
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.command_flags import format_flag
+from albert.config.model import ModelConfig
 from albert.config.run import REFERENCE_BATCH_SIZE, OptimizerConfig, resolve_warmup
 from albert.errors import UserError
 from albert.io.progress import log
@@ -48,17 +49,18 @@ def print_plan(resolved: ResolvedSettings) -> None:
     given = [name for name in ("hours", "price_per_hour") if getattr(config, name) is not None]
     given += ["chip=cpu"] if cores and cores.chip == costs.CPU else []
     if given:
-      raise UserError(f"--{given[0]} is for pretraining: leave it out, or use run_pretraining.py")
+      raise UserError(f"--{given[0]} is for pretraining: leave it out")
   if config.has_action or not cores:
     data = resolved.read_inputs()
   if resolved.weights:  # a run compares the shapes of the weights themselves
     sizes = _SIZES[1 if config.init_from_shallower else 0 :]
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")
-  num_rows = num_examples = 0
+  num_rows, num_examples, warnings = 0, 0, list[str]()
   if config.do_train and isinstance(data, FinetuningData):
     num_rows, num_examples = len(data.rows(TRAIN)), data.estimate_examples()
+    warnings = _describe_long_texts(data, resolved.model_config)
   plan = _describe_plan(resolved, num_rows, num_examples)
-  lines = [*resolved.notes, *plan, *_describe_settings(resolved, num_examples)]
+  lines = [*resolved.notes, *plan, *warnings, *_describe_settings(resolved, num_examples)]
   if cores and isinstance(data_config, PretrainingConfig):
     lines += _describe_pretraining(resolved, data_config, cores)
   print("\n".join(lines))
@@ -91,12 +93,26 @@ def _describe_plan(resolved: ResolvedSettings, num_rows: int, num_examples: int)
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
-    lines += train.length_warnings(num_examples) if num_examples else ()
+    is_started = resolved.settings.existing_run is not None
+    lines += train.length_warnings(num_examples, is_started=is_started) if num_examples else ()
     if isinstance(resolved.data_config, PretrainingConfig):
       lines += describe_stages(model, resolved.data_config, train)
   actions = {"evaluate": config.do_eval, "predict": config.do_predict}
   lines += [f"{action}: {train.eval_batch_size} examples per batch" for action, is_asked in actions.items() if is_asked]
   return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
+
+
+def _describe_long_texts(data: FinetuningData, model: ModelConfig) -> list[str]:
+  """Returns a warning if texts will be cut off: in a sample of the training rows, some are longer than a sequence."""
+  config, texts = data.config, list(data.texts_of(data.sample(TRAIN)))
+  num_long = sum(len(ids) > config.max_seq_length - 2 for ids in data.tokenizer.encode_batch(texts))  # [CLS] and [SEP]
+  if not num_long or getattr(config, "long_texts", "") == "windows":
+    return []
+  longer = "a larger --max_seq_length or " if config.max_seq_length < model.max_position_embeddings else ""
+  remedy = f"give {longer}--long_texts=windows (single texts)"
+  return [
+    f"warning: {num_long} of {len(texts)} texts exceed --max_seq_length={config.max_seq_length}, and are cut: {remedy}"
+  ]
 
 
 def _describe_settings(resolved: ResolvedSettings, num_examples: int) -> list[str]:

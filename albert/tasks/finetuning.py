@@ -198,10 +198,14 @@ class FinetuningData(abc.ABC):
       raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
     return self._rows[split]
 
+  def sample(self, split: str) -> Any:
+    """Returns rows of a split at equal distances, at most NUM_SAMPLE_ROWS."""
+    rows = self.rows(split)
+    return rows[:: -(-len(rows) // NUM_SAMPLE_ROWS)]
+
   def estimate_examples(self) -> int:
     """Returns about how many training examples there are. Windows are counted in a sample of the rows."""
-    sample = (rows := self.rows(TRAIN))[:: -(-len(rows) // NUM_SAMPLE_ROWS)]
-    return round(len(rows) * statistics.fmean(self.count_windows(sample)))
+    return round(len(self.rows(TRAIN)) * statistics.fmean(self.count_windows(self.sample(TRAIN))))
 
   def content(self, split: str) -> DataContent:
     """Returns the hashes of the files of a split, in order, or the hash of its rows in memory."""

@@ -167,6 +167,7 @@ def test_both_names_or_none_of_a_required_vocabulary_are_refused(words: list[str
     ("tagging", "--output=run", "output_dir"),
     ("classifier", "--train_step=5", "num_train_steps"),
     ("classifier", "--logging_steps=5", "log_every_steps"),
+    ("classifier", "--no-do_eval", "nodo_eval"),
     ("pretraining", "--num_gpus=1", "distribution_strategy"),
   ],
 )

@@ -146,7 +146,7 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
   # write_run has written an evaluation at step 7.
-  assert "| loss | 1.25 |\n\nThe run measured these at step 7 on its own task (classifier), before the export." in card
+  assert "| loss | 1.25 |\n\nThe run's last evaluation (task classifier, step 7) gave these, before the export." in card
   assert "none of this step" not in card
 
 

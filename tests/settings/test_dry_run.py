@@ -67,7 +67,7 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.chdir(tmp_path)
-  Path("a.csv").write_text("text,label\none,a\ntwo,b\n")
+  Path("a.csv").write_text(f"text,label\none,a\n{'two ' * 40},b\n")
   flags: dict[str, object] = {"output_dir": "new", "train_file": "a.csv", "text_columns": "text"}
   flags |= {"task_name": "custom", "model": "albert_tiny", "learning_rate": 0.5, "weight_decay": 0.01}
   run("classifier", **flags, spm_model_file=spm_model, do_train=True, from_scratch=True, dry_run=True)
@@ -85,8 +85,14 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
   run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
   assert "--num_warmup_steps=2" in capsys.readouterr().out  # a tenth of the 20 steps
   del flags["num_train_epochs"]
-  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, num_train_steps=2001)
-  assert "warning: 4,002 epochs, since 2,001 steps are for more examples" in capsys.readouterr().out
+  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, num_train_steps=2001, max_seq_length=20)
+  out = capsys.readouterr().out
+  assert (
+    "warning: 4,002 epochs, since 2,001 steps are for more examples: to train less, give --num_train_epochs=" in out
+  )
+  assert (
+    "warning: 1 of 2 texts exceed --max_seq_length=20, and are cut: give a larger --max_seq_length or --long" in out
+  )
   with pytest.raises(UserError, match="--tpu=local: a TPU needs batches of one shape"):
     run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True, tpu="local")
   for task_name, given in (("classifier", flags), ("pretraining", {"masking": "dynamic", "output_dir": "new"})):

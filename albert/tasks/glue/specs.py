@@ -217,7 +217,7 @@ def canonical_name(task_name: str) -> str:
     if _normalize_name(name) == _normalize_name(task_name):
       return name
   problem = f"--task_name={task_name}: unknown task" if task_name else "--task_name is missing"
-  raise UserError(f"{problem}; tasks: {', '.join(SPECS)}, {CUSTOM}")
+  raise UserError(f"{problem}; tasks: {', '.join(SPECS)}, {CUSTOM}; SQuAD, RACE and tagging have scripts of their own")
 
 
 def recipe_name(config: flags.ClassifierConfig) -> str:
