@@ -170,8 +170,11 @@ def load_model_config(path: str) -> ModelConfig:
     UserError: the file cannot be read, has a value of a wrong type or out of range, or describes another kind of model.
   """
   values = files.read_json(path)
+  values = values["model"] if isinstance(values.get("model"), dict) else values  # the config.json of a run
   if "model_type" in values:  # only the configs of transformers have it
     values = _from_huggingface_config(values, source=path)
+  if "hidden_size" not in values:
+    raise UserError(f"{path}: has no hidden_size: give the config of a model, such as albert_config.json")
   return from_dict(ModelConfig, values, source=path, strict=False)
 
 

@@ -81,8 +81,8 @@ class Shards:
     """
     if num_parts > len(self.paths):
       raise UserError(
-        f"{counted(len(self.paths), 'shard')} cannot be shared by {num_parts} hosts: write at least {num_parts} "
-        "(--num_shards), so that every host has shards of its own"
+        f"{counted(len(self.paths), 'shard')} cannot be shared by {num_parts} input parts: write at least {num_parts} "
+        "(--num_shards), so that every part has shards of its own, or give fewer --input_parts or hosts"
       )
     # The shards are added one after the other to the part that is the smallest so far, large shards first.
     parts: list[list[int]] = [[] for _ in range(num_parts)]
@@ -93,7 +93,7 @@ class Shards:
       part_sizes[smallest_part] += self.counts[shard]
     if max(part_sizes) > _MAX_SIZE_RATIO * min(part_sizes):
       raise UserError(
-        f"{counted(len(self.paths), 'shard')} cannot be shared evenly by {num_parts} hosts: one host would read "
+        f"{counted(len(self.paths), 'shard')} cannot be shared evenly by {num_parts} input parts: one would have "
         f"{max(part_sizes)} examples, and another one {min(part_sizes)}, which would be seen more often; write a "
         f"multiple of {num_parts} (--num_shards)"
       )

@@ -147,5 +147,7 @@ def resolve_speed(chip: str, kind: str, precision: str) -> tuple[str, Speed]:
   speeds = chip_speeds(kind)
   name = next(iter(speeds)) if precision == "auto" else precision
   if name not in speeds:
-    raise UserError(f"--chip={chip}: has speeds for {' and '.join(speeds)} only: leave out --precision={precision}")
+    raise UserError(
+      f"--chip={chip}: has speeds for {' and '.join(speeds)} only: give --precision=auto, not {precision}"
+    )
   return name, speeds[name]

@@ -20,7 +20,7 @@ from albert.settings import costs
 from albert.settings.resolve import ResolvedSettings
 from albert.settings.tpu_memory import MemoryCheck, Slice, parse_slice, read_table
 from albert.tasks.finetuning import FinetuningData
-from albert.tasks.pretraining.files import count_examples, describe_stages, find_length
+from albert.tasks.pretraining.files import count_examples, describe_stages, find_length, read_data
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.splits import TRAIN
 from albert.weights.initial_weights import check_config
@@ -52,6 +52,8 @@ def print_plan(resolved: ResolvedSettings) -> None:
       raise UserError(f"--{given[0]} is for pretraining: leave it out")
   if config.has_action or not cores:
     data = resolved.read_inputs()
+  elif isinstance(data_config, PretrainingConfig) and data_config.has_local_shards:
+    read_data(resolved.model_config, data_config, train=True, evaluate=False, predict=False)  # the shards fit the model
   if resolved.weights:  # a run compares the shapes of the weights themselves
     sizes = _SIZES[1 if config.init_from_shallower else 0 :]
     check_config(resolved.weights, resolved.model_config, sizes, "leave out the flags of the model")

@@ -147,7 +147,9 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       notes.append(f"{', '.join(fitted)}, to fit max_seq_length {data_config.max_seq_length}")
     if getattr(data_config, "long_texts", "") == "truncate" and {"doc_stride", "max_windows"} & settings.flags.keys():
       notes.append("warning: doc_stride and max_windows change nothing without long_texts=windows")
-  if isinstance(data_config, PretrainingConfig) and config.has_action and not settings.existing_run:
+  if (isinstance(data_config, PretrainingConfig) and not settings.existing_run) and (
+    config.has_action or (config.chip and data_config.has_local_shards)
+  ):
     config, model_config, data_config = _fit_to_shards(settings, config, model_config, data_config, weights, notes)
   if (config.do_train and getattr(data_config, "train_file", None)) and not (
     settings.existing_run

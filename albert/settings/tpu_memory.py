@@ -198,6 +198,9 @@ class MemoryCheck:
       UserError: the step does not fit, and the message says which settings do; or cores and accumulation steps cannot
         share the batch evenly.
     """
+    length, positions = self._step.length, self._model.max_position_embeddings
+    if length > positions:
+      raise UserError(f"--max_seq_length={length}: lower it, or raise --max_position_embeddings, which is {positions}")
     parts = self._cores.num_cores * train.gradient_accumulation_steps
     if train.train_batch_size % parts:
       raise UserError(
@@ -291,8 +294,12 @@ class MemoryCheck:
     if found:
       return f"give {' or '.join(found)}, with which the same batch should fit"
     if self._is_too_large(dataclasses.replace(train, train_batch_size=cores, gradient_accumulation_steps=1)):
-      return "not even one does: give --shard_optimizer_state, a smaller model or another TPU"
+      return f"not even one does: give {self._sharding(train)}a smaller model, or another TPU"
     return "no number of accumulation steps is known with which this batch should fit"
+
+  def _sharding(self, train: TrainConfig) -> str:
+    """Returns the flag that divides the moments, if it can be given."""
+    return "--shard_optimizer_state or " if self._cores.num_cores > 1 and not train.shard_optimizer_state else ""
 
   def _estimate(self, train: TrainConfig) -> str:
     """Returns lines about a step that is not in the table. Raises UserError if the weights alone do not fit."""
@@ -301,9 +308,7 @@ class MemoryCheck:
     weights = self._num_parameters * _BYTES_PER_PARAMETER * (0.5 + moments)
     known = f"weights, gradients and moments take {weights / _GIB:.1f} of {self._gib}"
     if weights > cores.limit:
-      raise UserError(
-        f"--chip={cores.name}: {known}, so no batch fits: give --shard_optimizer_state or a smaller model"
-      )
+      raise UserError(f"--chip={cores.name}: {known}, so no batch fits: give {self._sharding(train)}a smaller model")
     precision, _ = costs.resolve_speed(cores.name, cores.chip, train.precision)
     scale = (_GPU_ACTIVATIONS if cores.chip in costs.GPU_GIB else 1) * (2 if precision == "float32" else 1)
     per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=train.recompute_grad)

@@ -274,14 +274,8 @@ class Regression(_TextDefinition):
   """Predicts a number for each text or pair of texts.
 
   Args:
-    train: data to train on: the path of a TSV, CSV, JSONL or Parquet file, or data in memory. None if nothing is
-      trained.
-    eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
-    test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
-    text: the column of the text, or the two columns of a pair.
+    train, eval, test, text, id, group: see Classification.
     label: the column of the number.
-    id: the column of ids for predictions files; "" to number the rows from 0.
-    group: the column of groups whose rows stay together when a share of train is held out; "" if there is none.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The numbers have about the same
       distribution in it as in train, and rows with the same text stay together. eval_split.json in output_dir lists the
       rows.

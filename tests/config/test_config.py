@@ -120,6 +120,8 @@ def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
   path = tmp_path / "albert_config.json"
   path.write_text(json.dumps({"hidden_size": 48, "num_attention_heads": 4, "net_structure_type": 0, "gap_size": 0}))
   config = load_model_config(str(path))
+  path.write_text(json.dumps({"train": {}, "model": config.to_dict()}))  # config.json of a run
+  assert load_model_config(str(path)) == config
   assert (config.hidden_size, config.vocab_size) == (48, 30000)
 
 
@@ -132,7 +134,8 @@ def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
     ('{"initializer_range": 1%s}' % ("0" * 400), r"holds a number that is too long"),
     ('{"hidden_size": 7.5}', "hidden_size must be of type int, got 7.5"),
     ("[1]", r"must hold a JSON object, holds \[1\]"),
-    ('{"hidden_dropout_prob": 1}', "hidden_dropout_prob must be below 1, got 1.0"),
+    ('{"max_position": 5}', "has no hidden_size: give the config of a model"),
+    ('{"hidden_size": 64, "hidden_dropout_prob": 1}', "hidden_dropout_prob must be below 1, got 1.0"),
   ],
 )
 def test_the_error_for_a_bad_config_file_names_the_file(tmp_path: Path, text, message):

@@ -113,9 +113,9 @@ def test_the_shards_are_divided_evenly_among_hosts(shards):
   assert sorted(path for part in host_shards for path in part.paths) == sorted(shards.paths)
   assert [part.num_examples for part in host_shards] == [13, 12, 12]
   assert all(part.counts == count_and_hash_shards(part.paths).counts for part in host_shards)
-  with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
+  with pytest.raises(UserError, match="6 shards cannot be shared by 7 input parts"):
     shards.part(0, 7)
-  message = r"evenly by 4 hosts: one host would read 12 examples, and another one 8, .* multiple of 4"
+  message = r"evenly by 4 input parts: one would have 12 examples, and another one 8, .* multiple of 4"
   with pytest.raises(UserError, match=message):
     shards.part(0, 4)
 

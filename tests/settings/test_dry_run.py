@@ -35,6 +35,8 @@ def test_the_plan_of_a_pretraining_run_is_printed_and_nothing_is_written(tmp_pat
   assert [str(path) for path in tmp_path.iterdir()] == [shard]
   with pytest.raises(UserError, match=r"--input_file: 'absent\*' matches no file"):
     run("pretraining", **flags | {"input_file": "absent*"})
+  with pytest.raises(UserError, match=r"was written with max_seq_length=\d+, not 9: leave the flag out"):
+    run("pretraining", **CHIP, input_file=shard, max_seq_length=9)
   (tmp_path / "model.safetensors").write_bytes(b"not opened")
   (tmp_path / "config.json").write_text(json.dumps(TINY_MODEL.to_dict()))
   with pytest.raises(UserError, match=r"config.json has hidden_size 24, this model has 27; leave out the flags of the"):
@@ -155,17 +157,15 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
   ("flags", "message"),
   [
     ({"dry_run": False, "output_dir": "run"}, "--chip=v3 only goes with --dry_run"),
-    ({"precision": "float32"}, "--chip=v3: has speeds for bfloat16 only: leave out --precision=float32"),
+    ({"precision": "float32"}, "--chip=v3: has speeds for bfloat16 only: give --precision=auto, not float32"),
     ({}, "--chip needs the length of the sequences: give --max_seq_length"),
-    (
-      {"input_file": "gs://bucket/*.tfrecord", "vocab_size": 100},
-      "--chip needs the length of the sequences: give --max_seq_length",
-    ),
+    ({"input_file": "gs://bucket/*", "vocab_size": 100}, "--chip needs the length of the sequences: give --max_seq"),
     (
       {"stages": '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'},
       "--chip needs a run without stages: give --stages=",
     ),
     ({"input_file": "gs:///shards"}, "input_file must be gs://BUCKET/PATH; the variable that holds the bucket is"),
+    ({"max_seq_length": 1024}, "--max_seq_length=1024: lower it, or raise --max_position_embeddings, which is 512"),
     ({"hours": 0.0}, "hours must be "),
     ({"price_per_hour": -1.0}, "price_per_hour must be "),
     ({"chip": "", "hours": 3.0, "output_dir": "run"}, "--hours=3 only goes with --dry_run and --chip"),

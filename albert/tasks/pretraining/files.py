@@ -428,7 +428,7 @@ def find_length(config: PretrainingConfig) -> int:
     raise UserError("--chip needs a run without stages: give --stages= and the flags of one of them")
   if config.max_seq_length:
     return config.max_seq_length
-  if not config.input_file or files.is_remote(config.input_file):
+  if not config.has_local_shards:
     raise UserError("--chip needs the length of the sequences: give --max_seq_length, such as 512, or local shards")
   return read_form(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
 
@@ -438,7 +438,7 @@ def count_examples(config: PretrainingConfig) -> tuple[int, float] | None:
 
   Returns None if there are no local shards, or a directory of shards has no manifest.
   """
-  if not config.input_file or files.is_remote(config.input_file):
+  if not config.has_local_shards:
     return None
   shards = find_shards("input_file", config.input_file)
   num_examples, examples_per_pass = 0, 0.0

@@ -23,7 +23,7 @@ from albert.config.base import (
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig, stage_name
 from albert.errors import UserError
-from albert.io import json_text, json_values
+from albert.io import files, json_text, json_values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,7 @@ class PretrainingConfig(Config):
     0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0
   )
   max_predictions_per_seq: int = option(
-    0,
-    "number of masked positions per sequence in the TFRecord files of --input_file; 0: read it from them",
-    minimum=0,
+    0, "number of masked positions per sequence in the TFRecord files of --input_file; 0: read it from them", minimum=0
   )
   sentence_prediction: str = option(
     "auto",
@@ -111,6 +109,11 @@ class PretrainingConfig(Config):
     per_command=True,
     group=COMMAND,
   )
+
+  @property
+  def has_local_shards(self) -> bool:
+    """Whether --input_file gives shards on this machine."""
+    return bool(self.input_file) and not files.is_remote(self.input_file)
 
 
 _STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
