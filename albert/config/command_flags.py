@@ -36,6 +36,7 @@ _MISSING_FLAG = re.compile(r"flag --(\w+)=(None)?: (Flag --\1 must have a value 
 
 # Flag -> its names in other frameworks. Of several flags that share a name, the first one that a command has is meant.
 _NAMES_ELSEWHERE = {
+  "eval_batch_size": "predict_batch_size per_device_eval_batch_size per_gpu_eval_batch_size",
   "train_batch_size": "batch_size batch per_device_train_batch_size per_gpu_train_batch_size",
   "num_train_epochs": "epochs epoch num_epochs n_epochs max_epochs train_epochs",
   "num_train_steps": "steps num_steps max_steps train_steps train_step max_train_steps total_steps",
@@ -44,7 +45,7 @@ _NAMES_ELSEWHERE = {
   "warmup_proportion": "warmup_ratio",
   "max_seq_length": "max_length max_len max_seq_len max_sequence_length seq_length seq_len sequence_length",
   "init_checkpoint": "model_name_or_path pretrained_model_name_or_path model_name model_path checkpoint "
-  "albert_hub_module_handle",
+  "albert_hub_module_handle config_name",
   "checkpoint": "init_checkpoint model_name_or_path model_name model_path model",
   "model": "checkpoint init_checkpoint model_name_or_path model_path model_dir",
   "spm_model_file": "tokenizer tokenizer_name tokenizer_file vocab spiece",
@@ -53,7 +54,7 @@ _NAMES_ELSEWHERE = {
   "eval_file": "dev_file valid_file validation_file val_file dev_data eval_data",
   "predict_file": "test_file test_data",
   "output_dir": "output out out_dir save_dir output_path logging_dir log_dir",
-  "text_columns": "text text_column text_field sentence1_key",
+  "text_columns": "text text_column text_column_name text_field sentence1_key",
   "label_column": "label target target_column",
   "separator": "sep delimiter",
   "eval_every_steps": "eval_steps eval_strategy evaluation_strategy eval_interval",
@@ -67,8 +68,10 @@ _NAMES_ELSEWHERE = {
   "keep_checkpoints": "save_total_limit",
   "select_checkpoint": "load_best_model_at_end",
   "best_metric": "metric_for_best_model",
-  "tpu": "use_tpu tpu_name num_tpu_cores",
-  "sentence_prediction": "random_next_sentence",
+  "tpu": "use_tpu tpu_name num_tpu_cores master",
+  "steps_per_loop": "iterations_per_loop",
+  "classifier_dropout_prob": "dropout_prob",
+  "clip_norm": "max_grad_norm",
   "masked_lm_prob": "mlm_probability mlm_prob",
   "verbose": "v log_level",
   "quiet": "q",

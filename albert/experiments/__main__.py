@@ -205,7 +205,8 @@ def main() -> None:
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
-    runner.record_scale(plan.directory, flag_values.scale)
+    files.makedirs(plan.directory)
+    files.write_json(files.join(plan.directory, runner.SCALE_FILE), {"scale": flag_values.scale})
     rows = runner.run_plan(plan, flag_values.jobs)
     table = tables.write(plan, rows, scale=flag_values.scale)
     print(table, end="")

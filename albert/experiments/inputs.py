@@ -81,11 +81,6 @@ def squad_task(version: str, train_file: str, dev_file: str) -> DownstreamTask:
   return DownstreamTask("run_squad", task_flags, data=f"{train_file},{dev_file}", recipe=version)
 
 
-def race_task(race_dir: str) -> DownstreamTask:
-  """Returns RACE."""
-  return DownstreamTask("run_race", {"data_dir": race_dir}, data=race_dir, recipe="race")
-
-
 def define_plan_flags(*, glue_tasks: Sequence[str], glue_help: str, scale: str, scale_help: str) -> None:
   """Defines the flags that experiments and leaderboards share. The arguments are defaults and texts of --help."""
   for name, help_text in (
@@ -127,7 +122,7 @@ def given_tasks(glue_names: Sequence[str], *, predicts: bool = False) -> dict[st
       tasks[version] = squad_task(version, *paths.split(","))
   if values.race_dir:
     check_race_folder(values.race_dir, (TRAIN, DEV, TEST) if predicts else (TRAIN, DEV))
-    tasks["race"] = race_task(values.race_dir)
+    tasks["race"] = DownstreamTask("run_race", {"data_dir": values.race_dir}, data=values.race_dir, recipe="race")
   return tasks
 
 

@@ -364,12 +364,6 @@ def check_scale(directory: str, scale: str) -> None:
     raise UserError(f"--scale={scale}: {directory} has results of --scale={recorded}: give it, or another --output_dir")
 
 
-def record_scale(directory: str, scale: str) -> None:
-  """Writes the scale of the results in an experiment's directory."""
-  files.makedirs(directory)
-  files.write_json(files.join(directory, SCALE_FILE), {"scale": scale})
-
-
 def check_is_local(output_dir: str) -> None:
   """Raises UserError if the value of --output_dir is on a remote file system."""
   if files.is_remote(output_dir):

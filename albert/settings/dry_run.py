@@ -95,7 +95,7 @@ def _describe_plan(resolved: ResolvedSettings, num_rows: int, num_examples: int)
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
-    is_started = resolved.settings.existing_run is not None
+    is_started = bool(resolved.settings.existing_run)
     lines += train.length_warnings(num_examples, is_started=is_started) if num_examples else ()
     if isinstance(resolved.data_config, PretrainingConfig):
       lines += describe_stages(model, resolved.data_config, train)

@@ -173,7 +173,11 @@ def _find_initial_weights(settings: Settings, config: RunConfig) -> WeightLocati
   if settings.existing_run is not None or not (config.init_checkpoint or config.resume_from):
     return None
   if not config.resume_from:
-    return find_weights(config.init_checkpoint)
+    weights = find_weights(config.init_checkpoint)
+    folder = os.path.dirname(weights.config_file or "")
+    if config.output_dir and files.real_path(folder) == files.real_path(config.output_dir):
+      raise UserError(f"--output_dir={config.output_dir}: holds the weights of --init_checkpoint: give another one")
+    return weights
   weights = find_weights(config.resume_from, flag=RESUME_FLAG)
   # How many steps epochs are is known when the data is read.
   weights.step_to_resume(INT32_MAX if config.train.num_train_epochs else config.train.num_train_steps)

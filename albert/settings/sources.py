@@ -152,10 +152,9 @@ class Settings:
     if self.existing_run is None:
       self._refuse_directory_of_several_runs()
     elif self.existing_run.values.get("task", task_name) != task_name:
-      task = self.existing_run.values["task"]
       raise UserError(
-        f"{self.existing_run.config_file}: this directory holds a run of the task {task}, but this script runs "
-        f"{task_name}: use run_{task}.py, or give another --output_dir"
+        f"{self.existing_run.config_file}: this directory holds a run of the task {self.existing_run.values['task']}, "
+        f"but this script runs {task_name}: use the other task's script, or give another --output_dir"
       )
     self.recipe = self._find_recipe()
 

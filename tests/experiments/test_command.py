@@ -125,7 +125,8 @@ def test_wrong_flags_give_one_line(words: str, message: str):
 
 def test_an_output_dir_of_another_scale_is_refused(tmp_path: Path):
   runner.check_scale(str(tmp_path / "masking"), "small")
-  runner.record_scale(str(tmp_path / "masking"), "small")
+  (tmp_path / "masking").mkdir()
+  (tmp_path / "masking" / runner.SCALE_FILE).write_text('{"scale": "small"}')
   runner.check_scale(str(tmp_path / "masking"), "small")
   result = _run_experiments("--run=depth,masking", f"--output_dir={tmp_path}", "--scale=smoke", "--dry_run")
   assert result.returncode == 2

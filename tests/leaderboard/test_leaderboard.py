@@ -16,7 +16,7 @@ from albert.config.recipes import configs_directory
 from albert.errors import UserError
 from albert.experiments import runner
 from albert.experiments.catalog import read_scale
-from albert.experiments.inputs import check_glue_folder, check_race_folder, glue_task, race_task, squad_task
+from albert.experiments.inputs import DownstreamTask, check_glue_folder, check_race_folder, glue_task, squad_task
 from albert.experiments.runner import ScoreSource
 from albert.leaderboard import GLUE_TASKS, LeaderboardPlan, format_table, make_benchmark, write_submission
 from tests.tasks.glue.archive import write_archive
@@ -121,7 +121,7 @@ def test_the_recipe_is_the_one_for_the_weights(tmp_path: Path, dropout: float, r
   """RACE has one for weights that were pretrained without dropout (ALBERT v2). Those of SQuAD are for all weights."""
   tasks = [make_benchmark(name, squad_task(name, "train.json", "dev.json")) for name in ("squad_v1", "squad_v2")]
   plan = LeaderboardPlan(
-    [*tasks, make_benchmark("race", race_task("RACE"))],
+    [*tasks, make_benchmark("race", DownstreamTask("run_race", {}, data="", recipe="race"))],
     init_checkpoint="/weights",
     model=dataclasses.replace(named_model("albert_base"), hidden_dropout_prob=dropout),
     scale=read_scale("paper"),

@@ -227,6 +227,8 @@ def test_a_recipe_for_other_weights_is_named(
   )
   assert list(notes) == ([line] if advice else [])
   assert not resolve_settings("race", {**flags, "do_eval": True}).notes
+  with pytest.raises(UserError, match=f"--output_dir={weights}: holds the weights of --init_checkpoint: give another"):
+    resolve_settings("race", flags | {"do_train": True, "output_dir": weights})
 
 
 def test_the_evaluations_of_a_recipe_need_a_file(spm_model: str) -> None:
