@@ -122,7 +122,7 @@ class TrainConfig(Config):
   )
   save_checkpoints_steps: int = _logging_option(
     0,
-    "number of steps between checkpoints; 0: a kill loses at most a tenth of the run, or two minutes if that is longer",
+    "number of steps between checkpoints; 0: a kill loses at most a tenth of the run (two to 30 minutes)",
     minimum=0,
   )
   keep_checkpoints: int = _logging_option(5, "number of newest checkpoints to keep; the best is kept, too", minimum=1)

@@ -156,7 +156,7 @@ _SECONDS_PER_LOOP = 5.0
 # By default a run has at least this number of log lines, and less than twice as many.
 _LOG_LINES = 25
 # By default a killed run loses at most a tenth of its steps, or the first number of seconds if that is more. A long run
-# loses at most the second number of seconds, or the steps between two log lines if that is more.
+# loses at most the second number of seconds, or a call of the loop if that is more.
 _MIN_SECONDS_UNSAVED, _MAX_SECONDS_UNSAVED = 120.0, 1800.0
 
 
@@ -488,6 +488,7 @@ class Pace:
     if is_end and not given:
       return True
     limit = min(max(self._num_steps() / 10 * seconds_per_step, _MIN_SECONDS_UNSAVED), _MAX_SECONDS_UNSAVED)
+    interval = 1 if not given and interval * seconds_per_step > limit else interval  # a run of more than half a day
     return step % interval == 0 and (given > 0 or (num_unsaved + interval) * seconds_per_step > limit)
 
 

@@ -406,7 +406,7 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   assert results["sentence_order_baseline_accuracy"] == 0.5
 
 
-@pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**6])
+@pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**5])
 @pytest.mark.parametrize("seconds_per_step", [0.001, 0.5, 70.0])
 @pytest.mark.parametrize("log_every_steps", [0, 7, 10**9])
 def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_killed(
@@ -414,15 +414,16 @@ def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_ki
 ):
   pace = Pace(TrainConfig(num_train_steps=num_steps, log_every_steps=log_every_steps), None)
   step, saved_step, num_lines, most_unsaved = 0, 0, 0, 0
-  while (step := pace.next_stop(step)) < num_steps:
+  call, is_long = max(1, min(100, int(5 / seconds_per_step))), num_steps * seconds_per_step > 25 * 1800
+  while (step := min(pace.next_stop(step), step + call)) < num_steps:
     num_lines += pace.is_log_due(step)
     most_unsaved = max(most_unsaved, step - saved_step)
     if pace.is_save_due(step, step - saved_step, seconds_per_step, is_end=False):
       saved_step = step
-      # A run that resumes there has the same log lines.
-      assert pace.is_log_due(step) or log_every_steps > num_steps // 25
+      # A run that resumes there has the same log lines, unless it is so long that they are far apart.
+      assert pace.is_log_due(step) or log_every_steps > num_steps // 25 or is_long
   most_unsaved = max(most_unsaved, num_steps - saved_step)
-  assert most_unsaved * seconds_per_step <= max(120, num_steps * seconds_per_step / 10)
+  assert (most_unsaved - call * is_long) * seconds_per_step <= min(max(120, num_steps * seconds_per_step / 10), 1800)
   if not log_every_steps:
     assert min(num_steps, 25) <= num_lines + 1 <= 50  # the last step is always logged
 
