@@ -1,6 +1,7 @@
 """Reads lines of text, and prints the answers of a model: of an export, of a run, or from Hugging Face.
 
 python -m albert.predict --model=models/comments --input_file=texts.txt
+python -m albert.predict --model=models/comments 'one text' 'another'
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import io
 import os
-import stat
 import sys
 from contextlib import nullcontext
-from typing import BinaryIO
 
 from absl import flags
 
@@ -24,18 +24,19 @@ from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress, log
+from albert.io.text import encode_utf8
 from albert.predict.exported_model import open_model
 from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser, answer_batches, format_answer
+
+# The words of the command line that are not flags: lines to answer.
+_texts: list[str] = []
+OTHER_WORDS = {"operands": _texts}
 
 
 def define_flags() -> None:
   """Defines the flags of this command."""
-  command_flags.define(
-    "str",
-    "model",
-    "",
-    "what albert.export wrote (one version or all), the output_dir of a run, or a directory from Hugging Face",
-  )
+  model_help = "an export (one version or all), the output_dir of a run, or a directory from Hugging Face"
+  command_flags.define("str", "model", "", model_help)
   command_flags.define("str", "input_file", "", "file to read instead of standard input")
   command_flags.define(
     "str",
@@ -58,27 +59,23 @@ def main() -> None:
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
   if values.format == AUTO and path.lower().endswith((".csv", ".parquet")):
-    raise UserError(f"--input_file={path}: a table is --predict_file of the run's script; here give text, tabs or JSON")
+    raise UserError(f"--input_file={path}: give a table to the run's script as --predict_file, and lines of text here")
+  if path and _texts:
+    raise UserError(f"--input_file={path} and the text {_texts[0]!r} are both given: give one")
   model = open_model(values.model)
   parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   log(f"answers from {model.describe_origin()}")
   # The thread that reads ahead may wait for a line at the end, so this file stays open. Python closes sys.stdin itself.
   file = files.open_file(path, or_pipe=True) if path else open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
-  num_bytes = _regular_size(file)
+  if _texts:
+    file = io.BytesIO(b"".join(encode_utf8(text) + b"\n" for text in _texts))
+  source = path or "/dev/stdin"
+  num_bytes = os.path.getsize(source) if os.path.isfile(source) and not _texts else None
   show_progress = num_bytes is not None and not sys.stdout.isatty()
   with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
     for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
       sys.stdout.write("".join(map(format_answer, answers)))
       sys.stdout.flush()
-
-
-def _regular_size(file: BinaryIO) -> int | None:
-  """The size of a regular file in bytes; None for a pipe, a terminal or a remote file."""
-  try:
-    file_status = os.fstat(file.fileno())
-  except (AttributeError, OSError):
-    return None
-  return file_status.st_size if stat.S_ISREG(file_status.st_mode) else None
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ class ExampleSets:
     longest = min(positions, np.max(examples.longest_sequences + examples.cut_tokens))
     longer = f"training with --max_seq_length={longest} keeps more of them" if longest > max_seq_length else ""
     remedies = filter(None, (longer, self._cut_remedy))
-    remedy = " and ".join(remedies) or f"shorten or divide them: the model has {positions} positions"
+    remedy = " and ".join(remedies) or f"the model has {positions} positions: shorten them, or train weights with more"
     return f"max_seq_length={max_seq_length}", remedy
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:

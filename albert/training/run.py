@@ -691,7 +691,8 @@ def failure_warning(failure: str, output_dir: str, task: Task, config: RunConfig
   low, good, high = rates.get(optimizer.optimizer, (rate, rate, rate))
   if not low <= rate <= high:
     flag = f"--learning_rate={good:g}{' --scale_learning_rate=false' if optimizer.scale_learning_rate else ''}"
-    remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual)")
+    size = " for small models" if is_small and not task.usual_rates else ""
+    remedies.append(f"{flag} (it had {rate:.3g}; {low:g} to {high:g} are usual{size})")
   runs = f"--num_runs={max(_MANY_RUNS, 2 * config.num_runs)}, which trains with as many seeds and keeps the best"
   if config.num_runs >= _MANY_RUNS and config.init_checkpoint:
     runs = f"--init_checkpoint with other weights than {config.init_checkpoint}"

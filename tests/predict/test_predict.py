@@ -80,7 +80,7 @@ model, description = LengthModel(), SimpleNamespace(fields=[TEXT_FIELD], answers
 model.description, model.describe_origin = description, lambda: "a model"
 predict.open_model = lambda directory: model
 predict.define_flags()
-app.run(predict.main)
+app.run(predict.main, **predict.OTHER_WORDS)
 """
 
 
@@ -94,6 +94,11 @@ def test_a_signal_ends_the_wait_for_a_line(flags: list[str]) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
     assert process.stderr.read() == b"answers from a model\nstopped by SIGINT\n"
+
+
+def test_words_of_the_command_line_are_texts() -> None:
+  command = [sys.executable, "-c", COMMAND, "--model=m", "--quiet", "a text", "b"]
+  assert subprocess.check_output(command, cwd=ROOT) == b'{"length": 6}\n{"length": 1}\n'
 
 
 def test_blank_lines_between_texts_are_empty_texts() -> None:
