@@ -89,7 +89,7 @@ def run(
     if operands is not None:
       operands[:] = arguments[1:]
     elif len(arguments) > 1:
-      raise UserError(f"unexpected argument {arguments[1]!r}: write --name=value, with quotes around spaces")
+      raise UserError(f"unexpected argument {arguments[1]!r}: write --name=value, with quotes if it has spaces")
     return arguments
 
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries

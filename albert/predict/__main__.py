@@ -1,6 +1,7 @@
 """Reads lines of text, and prints the answers of a model: of an export, of a run, or from Hugging Face.
 
 python -m albert.predict --model=models/comments --input_file=texts.txt
+
 python -m albert.predict --model=models/comments 'one text' 'another'
 """
 
@@ -60,17 +61,18 @@ def main() -> None:
     raise UserError(f"--input_file={path}: no such file")
   if values.format == AUTO and path.lower().endswith((".csv", ".parquet")):
     raise UserError(f"--input_file={path}: give a table to the run's script as --predict_file, and lines of text here")
-  if path and _texts:
-    raise UserError(f"--input_file={path} and the text {_texts[0]!r} are both given: give one")
+  if _texts and (path or os.path.isfile(_texts[0])):
+    raise UserError(f"unexpected argument {_texts[0]!r}: give texts, or one file as --input_file")
   model = open_model(values.model)
-  parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
+  source = path or ("the command line" if _texts else "standard input")
+  parser = RequestParser(model.description.fields, values.format, source, model.description.answers)
   log(f"answers from {model.describe_origin()}")
   # The thread that reads ahead may wait for a line at the end, so this file stays open. Python closes sys.stdin itself.
   file = files.open_file(path, or_pipe=True) if path else open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
   if _texts:
     file = io.BytesIO(b"".join(encode_utf8(text) + b"\n" for text in _texts))
-  source = path or "/dev/stdin"
-  num_bytes = os.path.getsize(source) if os.path.isfile(source) and not _texts else None
+  path = path or "/dev/stdin"
+  num_bytes = os.path.getsize(path) if os.path.isfile(path) and not _texts else None
   show_progress = num_bytes is not None and not sys.stdout.isatty()
   with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
     for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):

@@ -56,9 +56,9 @@ class PredictRequest:
 def extra_field_name(name: str, answers: Collection[str]) -> str:
   """The name under which an extra field of the input is copied to the answer.
 
-  A field with the name of an answer gets the prefix `input_`: score becomes input_score. A field that is already called
-  input_score becomes input_input_score, so that two fields never get the same name. The new name depends only on the
-  names of the answers, so it is the same for every line of every file.
+  A field called answer, or as an answer of the model, gets the prefix `input_`: score becomes input_score. A field that
+  is already called input_score becomes input_input_score, so that two fields never get the same name. The new name
+  depends only on the names of the answers, so it is the same for every line of every file.
 
   Args:
     name: name of the field in the input.
@@ -67,7 +67,7 @@ def extra_field_name(name: str, answers: Collection[str]) -> str:
   unprefixed = name
   while unprefixed.startswith(INPUT_PREFIX):
     unprefixed = unprefixed.removeprefix(INPUT_PREFIX)
-  return INPUT_PREFIX + name if unprefixed in answers else name
+  return INPUT_PREFIX + name if unprefixed in (*answers, "answer") else name
 
 
 class RequestParser:

@@ -99,7 +99,7 @@ class Slice:
   """The cores of a TPU, the GPUs, or this machine's processors.
 
   Attributes:
-    name: as the user gave it, such as "v4-32".
+    name: such as "v4-32" or "8 x v100".
     chip: a key of MemoryTable.chips or costs.GPU_GIB, or costs.CPU.
     num_cores: number of cores or GPUs, which are replicas of TensorFlow.
     limit: bytes that a program can use on a core or GPU; 0 if that is not known.
@@ -135,7 +135,8 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   # Hosts have 8 cores or, of v5e and v6e, 1, 4 or 8 chips.
   if chip in table.chips and units % 8 and (units not in (1, 4) or chip not in ("v5e", "v6e")):
     raise UserError(f"--chip={name}: no TPU has this size: give a multiple of 8 (v5litepod and v6e: also 1 or 4)")
-  return Slice(f"{kind}-{units}", chip, units // memory.units_per_core, memory.limit)
+  shown = f"{units} x {kind}" if chip in costs.GPU_GIB else f"{kind}-{units}"
+  return Slice(shown, chip, units // memory.units_per_core, memory.limit)
 
 
 def _model_name(model: ModelConfig) -> str:
@@ -308,7 +309,7 @@ class MemoryCheck:
     weights = self._num_parameters * _BYTES_PER_PARAMETER * (0.5 + moments)
     known = f"weights, gradients and moments take {weights / _GIB:.1f} of {self._gib}"
     if weights > cores.limit:
-      raise UserError(f"--chip={cores.name}: {known}, so no batch fits: give {self._sharding(train)}a smaller model")
+      raise UserError(f"{cores.name}: {known}, so no batch fits: give {self._sharding(train)}a smaller model")
     precision, _ = costs.resolve_speed(cores.name, cores.chip, train.precision)
     scale = (_GPU_ACTIVATIONS if cores.chip in costs.GPU_GIB else 1) * (2 if precision == "float32" else 1)
     per_sequence = scale * activation_bytes(self._model, self._step.length, recompute_grad=train.recompute_grad)
