@@ -26,6 +26,7 @@ from albert.io.text import format_value
 _command_option = functools.partial(option, per_command=True)
 _device_option = functools.partial(_command_option, group=base.DEVICES)
 _logging_option = functools.partial(changeable_option, group=base.LOGGING)
+_execution_option = functools.partial(changeable_option, group=base.DEVICES)
 REFERENCE_BATCH_SIZE = 4096  # the batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1)
 _SHORT_RUN_WARMUP_SHARE = 0.1  # of a short run, unless the user has chosen a length of the warm-up
 USUAL_STEPS, USUAL_EPOCHS = 200, 3  # fine-tuning usually needs at least this many
@@ -129,12 +130,8 @@ class TrainConfig(Config):
   log_every_steps: int = _logging_option(
     0, "number of steps between lines of metrics.jsonl; 0: a run has 25 to 50 lines", minimum=0
   )
-  steps_per_loop: int = option(
-    100,
-    "largest number of training steps that the host starts with one call to the device",
-    minimum=1,
-    affects_training=False,
-    group=base.DEVICES,
+  steps_per_loop: int = _execution_option(
+    100, "largest number of training steps that the host starts with one call to the device", minimum=1
   )
   eval_every_steps: int = evaluation_option(
     0, "number of steps between evaluations during training; 0: evaluate only after training", minimum=0
@@ -185,12 +182,10 @@ class TrainConfig(Config):
     evaluation_may_differ=True,
     group=base.DEVICES,
   )
-  recompute_grad: bool = option(
+  recompute_grad: bool = _execution_option(
     False,
     "gradient checkpointing: store only the input of each block and recompute the rest in the backward pass. It needs "
     "less memory and about a third more computation",
-    affects_training=False,
-    group=base.DEVICES,
   )
   shard_optimizer_state: bool = _device_option(
     False,

@@ -204,9 +204,12 @@ class MemoryCheck:
       raise UserError(f"--max_seq_length={length}: lower it, or raise --max_position_embeddings, which is {positions}")
     parts = self._cores.num_cores * train.gradient_accumulation_steps
     if train.train_batch_size % parts:
+      card = f"{self._cores.chip}-{self._cores.num_cores}gb"
+      hint = f"; a card of {self._cores.num_cores} GB is --chip={card}" if card in costs.GPU_GIB else ""
       raise UserError(
         f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} "
         f"{self._cores.unit}s x {train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
+        f"{hint}"
       )
     rows, is_too_large = self._rows(train), self._is_too_large(train)
     if not rows or (is_too_large and train.shard_optimizer_state):
