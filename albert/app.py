@@ -206,7 +206,7 @@ def render_help(title: str, description: str, page: Sequence[FlagHelp]) -> str:
     flags_by_group.setdefault(flag.group, []).append(flag)
   for group, group_flags in flags_by_group.items():
     paragraphs.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
-  return "\n\n".join(paragraphs) + "\n"
+  return "\n\n".join([*paragraphs, "--version, as the only flag, prints the version."]) + "\n"
 
 
 def _format_flag_help(flag: FlagHelp) -> str:

@@ -39,7 +39,7 @@ def define_flags() -> None:
     "str",
     "format",
     None,
-    "albert: a checkpoint for --init_checkpoint of run_*; tf1: model.ckpt for the original's code; huggingface: a "
+    "albert: a checkpoint for --init_checkpoint of training; tf1: model.ckpt for the original's code; huggingface: a "
     "directory for transformers; sentence_transformers: one for sentence-transformers",
     choices=FORMATS,
     required=True,

@@ -50,7 +50,7 @@ def define_flags() -> None:
 
   define_text(
     "checkpoint",
-    "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes; the vocabulary "
+    "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of training takes; the vocabulary "
     "is beside them or in the run",
   )
   define_text("input_file", "file of texts: each line is a text, or with --text_column a table")

@@ -50,7 +50,7 @@ def define_flags() -> None:
     command_flags.define("str", name, None if required else "", meaning, required=required)
 
   define_text(
-    "checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes"
+    "checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of training takes"
   )
   define_text("output_dir", "directory of all models; the model is written to output_dir/NAME/VERSION")
   define_text("task", f"form in which the model is served: {', '.join(FORMS)} (default: the one that fits the run)")
@@ -64,7 +64,7 @@ def define_flags() -> None:
   flags.DEFINE_list("formats", [], formats_help, module_name=sys.argv[0])
   define_text(
     "eval_file",
-    "data to measure the quality of all models on: what --eval_file (pretraining: --eval_input_file) of run_* takes",
+    "data to measure the quality of all models on: what --eval_file (pretraining: --eval_input_file) of training takes",
   )
   drop_help = (
     "with --eval_file, largest accepted drop of the task's metric from the float32 model to another format; a larger "

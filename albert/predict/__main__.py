@@ -60,7 +60,7 @@ def main() -> None:
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
   if values.format == AUTO and path.lower().endswith((".csv", ".parquet")):
-    raise UserError(f"--input_file={path}: give a table to the run's script as --predict_file, and lines of text here")
+    raise UserError(f"--input_file={path}: give a table as --predict_file to the command that trained, and text here")
   if _texts and (path or os.path.isfile(_texts[0])):
     raise UserError(f"unexpected argument {_texts[0]!r}: give texts, or one file as --input_file")
   model = open_model(values.model)

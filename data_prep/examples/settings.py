@@ -88,7 +88,7 @@ class PreparationSettings(Config):
   eval_share: float = option(
     0.0,
     "share of the documents that are held out, chosen by a hash of their text and the seed: their examples are in the "
-    "folder heldout of output_dir, and run_pretraining.py evaluates on them",
+    "folder heldout of output_dir, and pretraining evaluates on them",
     minimum=0,
     below=1,
   )
