@@ -242,7 +242,7 @@ class TrainConfig(Config):
     if needs_python and self.tpu not in ("", "local"):
       raise UserError(
         f"--tpu={self.tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a "
-        "remote TPU cannot run: leave out --masking=dynamic, or start the command on the TPU's machine with --tpu=local"
+        "remote TPU cannot run: start it on the TPU's machine with --tpu=local, or pretrain with --masking=static"
       )
 
   def length_warnings(self, num_examples: int, *, is_started: bool = True) -> list[str]:

@@ -39,6 +39,7 @@ def define_flags() -> None:
   model_help = "an export (one version or all), the output_dir of a run, or a directory from Hugging Face"
   command_flags.define("str", "model", "", model_help)
   command_flags.define("str", "input_file", "", "file to read instead of standard input")
+  command_flags.define("str", "output_file", "", "file for the answers, instead of standard output")
   command_flags.define(
     "str",
     "format",
@@ -53,8 +54,6 @@ def define_flags() -> None:
 
 def main() -> None:
   """Reads the lines, and prints the answer to each line as a JSON object on one line."""
-  # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
-  sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   values = flags.FLAGS
   path = "" if values.input_file == "-" else values.input_file
   if path and not files.exists(path):
@@ -73,11 +72,17 @@ def main() -> None:
     file = io.BytesIO(b"".join(encode_utf8(text) + b"\n" for text in _texts))
   path = path or "/dev/stdin"
   num_bytes = os.path.getsize(path) if os.path.isfile(path) and not _texts else None
-  show_progress = num_bytes is not None and not sys.stdout.isatty()
-  with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
+  show_progress = num_bytes is not None and not (sys.stdout.isatty() and not values.output_file)
+  if values.output_file:
+    files.makedirs(os.path.dirname(values.output_file) or ".")
+  with (
+    files.write_whole(values.output_file) if values.output_file else nullcontext(sys.stdout.buffer) as output,
+    Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress,
+  ):
     for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
-      sys.stdout.write("".join(map(format_answer, answers)))
-      sys.stdout.flush()
+      # A lone surrogate in a field that is copied to the answer is written as its JSON escape, such as "\ud800".
+      output.write("".join(map(format_answer, answers)).encode("utf-8", "backslashreplace"))
+      output.flush()
 
 
 if __name__ == "__main__":

@@ -155,7 +155,9 @@ class RequestParser:
       expected_type = "a list of texts" if field.is_list else "a text"
       if field.name not in values:
         remedy = "give a passage of RACE to its script" if "questions" in values else "name it so"
-        raise UserError(f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning}): {remedy}")
+        raise UserError(
+          f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning.rpartition(': ')[2]}): {remedy}"
+        )
       value = values.pop(field.name)
       is_valid = isinstance(value, list) if field.is_list else isinstance(value, str)
       if not is_valid or (field.is_list and not all(isinstance(text, str) for text in value)):

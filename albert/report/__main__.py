@@ -11,6 +11,8 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import os
+
 from absl import flags
 
 from albert.config import command_flags
@@ -46,6 +48,7 @@ def main() -> None:
   _check_output_file(output_file)
   runs, summaries = read_runs(_directories, num_examples=flag_values.num_examples)
   default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES_IN_HEADING else f"{len(runs)} runs"
+  files.makedirs(os.path.dirname(output_file) or ".")
   files.write_atomically(output_file, make_page(flag_values.title or default_title, runs, summaries))
   print(f"wrote {output_file} ({counted(len(runs), 'run')})")
 

@@ -96,9 +96,11 @@ def test_a_signal_ends_the_wait_for_a_line(flags: list[str]) -> None:
     assert process.stderr.read() == b"answers from a model\nstopped by SIGINT\n"
 
 
-def test_words_of_the_command_line_are_texts() -> None:
+def test_words_of_the_command_line_are_texts(tmp_path: Path) -> None:
   command = [sys.executable, "-c", COMMAND, "--model=m", "--quiet", "a text", "b"]
   assert subprocess.check_output(command, cwd=ROOT) == b'{"length": 6}\n{"length": 1}\n'
+  assert not subprocess.check_output([*command, f"--output_file={tmp_path}/new/a.jsonl"], cwd=ROOT)
+  assert (tmp_path / "new" / "a.jsonl").read_text() == '{"length": 6}\n{"length": 1}\n'
 
 
 def test_blank_lines_between_texts_are_empty_texts() -> None:

@@ -67,8 +67,8 @@ def unknown_flag_attempts(all_commands: Sequence[Command], rng: random.Random, n
     names, argv = (f"'{name}'", "Did you mean", flag.name), (*command.words, f"--{name}=3")
     yield Attempt("flags: unknown", f"{command.name} --{name}", argv, names=names, leaves_nothing=True)
   for command in all_commands:
-    if command.name == "albert.report":
-      continue  # it takes directories as positional arguments
+    if command.name in ("albert.report", "albert.predict"):
+      continue  # they take words: directories, and texts
     required = [f"--{flag.name}=x" for flag in command.flags if flag.required]
     stray_word = rng.choice(["do_train", "output_dir=out", "-", "x" * 300])
     argv = (*command.words, *required, stray_word)
