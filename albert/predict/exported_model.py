@@ -163,7 +163,7 @@ def open_model(path: str, task: str = "", settings: Mapping[str, Any] | None = N
     UserError: the path is neither an export nor a checkpoint, or the model cannot be loaded or made.
   """
   if not path:
-    raise UserError("--model is missing: give what python -m albert.export wrote, or the output_dir of a run")
+    raise UserError("--model is missing: give an export, or the output_dir of a run")
   if files.exists(files.join(path, _SAVED_MODEL)) or list_versions(path):
     if given := [*(["task"] if task else []), *(settings or {})]:
       raise UserError(f"--model={path}: an export keeps its task and its settings: leave out {', '.join(given)}")

@@ -154,7 +154,7 @@ class RequestParser:
     for field in self._fields:
       expected_type = "a list of texts" if field.is_list else "a text"
       if field.name not in values:
-        remedy = "give a passage of RACE to its script" if "questions" in values else "name it so"
+        remedy = "give a passage of RACE to its script" if "questions" in values else f"call the field {field.name!r}"
         raise UserError(
           f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning.rpartition(': ')[2]}): {remedy}"
         )
