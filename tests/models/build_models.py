@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +14,19 @@ from albert.models.encoder import Encoder
 from albert.models.heads import EncoderModel, PretrainingModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
-from tests.synthetic import TINY_MODEL
 
 # B examples of K options, S tokens, P masked tokens.
 B, K, S, P = 3, 2, 7, 4
 # All sizes differ.
-SMALL_MODEL = dataclasses.replace(TINY_MODEL, vocab_size=41, num_hidden_layers=3, max_position_embeddings=14)
+SMALL_MODEL = ModelConfig(
+  vocab_size=41,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=3,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 # Name -> class of a task model, and the arguments of its constructor after the config.
 TASK_MODELS: dict[str, tuple[type[EncoderModel], tuple[Any, ...]]] = {

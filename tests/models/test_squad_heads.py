@@ -17,7 +17,7 @@ from tests.models.build_models import SMALL_MODEL
 
 CONFIG = dataclasses.replace(SMALL_MODEL, num_hidden_layers=2)
 # B windows, S tokens, H hidden size.
-B, S, H = 3, 11, SMALL_MODEL.hidden_size
+B, S, H = 3, 11, 20
 # These weights add the same number to all scores of a softmax, which does not change it. So their gradient is 0.
 WITHOUT_GRADIENT = ("key/bias", "start_logits/dense/bias", "end_logits/LayerNorm/beta", "end_logits/dense_1/bias")
 SEED = tf.constant([3, 4])
