@@ -81,7 +81,8 @@ def option(
   return dataclasses.field(default=default, metadata=metadata)
 
 
-# Options that later commands on a run may change: all of them, those of evaluations, and those of the form of texts.
+# Shorthands. A run that is resumed may change a changeable_option; an evaluation_option is one that --help lists under
+# evaluation. A command that only evaluates or predicts may have another form_option, such as the name of a column.
 changeable_option = functools.partial(option, affects_training=False)
 evaluation_option = functools.partial(changeable_option, group=EVALUATION)
 form_option = functools.partial(option, evaluation_may_differ=True)

@@ -238,7 +238,7 @@ class TrainConfig(Config):
     return steps, math.ceil(steps * self.train_batch_size / max(num_examples, 1))
 
   def check_tpu(self, *, needs_python: bool) -> None:
-    """Raises UserError if Python code makes the batches and the TPU is remote: its host runs TensorFlow alone."""
+    """Raises UserError if Python code makes the batches, but the TPU is remote: its host runs no Python code."""
     if needs_python and self.tpu not in ("", "local"):
       raise UserError(
         f"--tpu={self.tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a "

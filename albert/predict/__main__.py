@@ -66,7 +66,8 @@ def main() -> None:
   source = path or ("the command line" if _texts else "standard input")
   parser = RequestParser(model.description.fields, values.format, source, model.description.answers)
   log(f"answers from {model.describe_origin()}")
-  # The thread that reads ahead may wait for a line at the end, so this file stays open. Python closes sys.stdin itself.
+  # A thread reads ahead, and may still wait for a line when the command ends. To close the file would wait for the
+  # thread, so it stays open; and sys.stdin, which Python closes at exit, is not read.
   file = files.open_file(path, or_pipe=True) if path else open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
   if _texts:
     file = io.BytesIO(b"".join(encode_utf8(text) + b"\n" for text in _texts))

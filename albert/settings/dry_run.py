@@ -106,9 +106,10 @@ def _describe_plan(resolved: ResolvedSettings, num_rows: int, num_examples: int)
 
 def _describe_long_texts(data: FinetuningData, model: ModelConfig) -> list[str]:
   """Returns a warning if texts will be cut off: in a sample of the training rows, some are longer than a sequence."""
-  config, texts = data.config, list(data.texts_of(data.sample(TRAIN)))
+  config = data.config
+  texts = [] if getattr(config, "long_texts", "") == "windows" else list(data.texts_of(data.sample(TRAIN)))
   num_long = sum(len(ids) > config.max_seq_length - 2 for ids in data.tokenizer.encode_batch(texts))  # [CLS] and [SEP]
-  if not num_long or getattr(config, "long_texts", "") == "windows":
+  if not num_long:
     return []
   longer = "a larger --max_seq_length or " if config.max_seq_length < model.max_position_embeddings else ""
   remedy = f"give {longer}--long_texts=windows (single texts)"

@@ -156,7 +156,7 @@ _SECONDS_PER_LOOP = 5.0
 # By default a run has at least this number of log lines, and less than twice as many.
 _LOG_LINES = 25
 # By default a killed run loses at most a tenth of its steps, or the first number of seconds if that is more. A long run
-# loses at most the second number of seconds, or a call of the loop if that is more.
+# loses at most the second number of seconds, or the steps that one call runs on the devices, if they take longer.
 _MIN_SECONDS_UNSAVED, _MAX_SECONDS_UNSAVED = 120.0, 1800.0
 
 

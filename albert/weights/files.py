@@ -462,7 +462,7 @@ def _rename(source: str, weights: Mapping[str, Array], new_name: Callable[[str],
 def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
   """Name in the original -> entry, of weights of transformers. Those that the original lacks keep their names."""
   # By their names in transformers' AlbertForPreTraining. Files of classes without a head lack the prefix "albert.".
-  if any(map(weight_names.IS_BERT.match, weights)):
+  if weight_names.has_bert_names(weights):
     arrays = _rename(source, weights, weight_names.from_bert)
   else:
     arrays = _rename(source, weights, lambda name: f"albert.{name}" if _LACKS_PREFIX.match(name) else name)

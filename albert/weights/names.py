@@ -255,9 +255,14 @@ _BERT_LAYER_MODULES = {
 _MODULES_TO_BERT, _LAYER_MODULES_TO_BERT = _inverted(_BERT_MODULES), _inverted(_BERT_LAYER_MODULES)
 _BERT_LAYER = re.compile(r"^bert\.encoder\.layer\.(\d+)\.(.+)$")
 _ALBERT_LAYER = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.(.+)$")
-IS_BERT = re.compile(r"^(bert\.|(bert\.)?encoder\.layer\.\d+\.)")
+_IS_BERT = re.compile(r"^(bert\.|(bert\.)?encoder\.layer\.\d+\.)")
 # The names of LayerNorm's parameters in old files, such as that of bert-base-uncased.
 _OLD_PARAMETERS = {"gamma": "weight", "beta": "bias"}
+
+
+def has_bert_names(names: Iterable[str]) -> bool:
+  """Returns whether some of the names are those of a BERT."""
+  return any(map(_IS_BERT.match, names))
 
 
 def from_bert(name: str) -> str:

@@ -52,7 +52,11 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
     (CHOICE_FIELDS, b'{"article": "a", "options": []}', r"^file, line 3: 'options' has no text \(the options\): give"),
     (CHOICE_FIELDS, b'{"article": "a", "options": ["", ""]}', r"^file, line 3: 'options' has no text"),
     (CHOICE_FIELDS, b"a\t\t", r"^file, line 3: 'options' has no text"),
-    (CHOICE_FIELDS, b'{"article": "a", "options": null}', r"line 3: 'options' must be a list of texts, it is null"),
+    (
+      CHOICE_FIELDS,
+      b'{"article": "a", "options": null}',
+      r"^file, line 3: 'options' must be a list of texts, it is null",
+    ),
     (CHOICE_FIELDS, b'{"article": "a", "options": ["b"], "n": ' + b"[" * 100_000, r"^file, line 3: .* nested too deep"),
     (CHOICE_FIELDS, b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number"),
   ],

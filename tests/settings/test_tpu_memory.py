@@ -90,7 +90,7 @@ def test_accumulation_adds_the_sums_of_the_gradients():
   assert (
     f"12 examples of 512 tokens on each of 8 cores (5 times per step) fit; they take at most {expected:.1f} of" in line
   )
-  # Where the sums do not fit beside the batch, fewer sequences do, which take less in proportion.
+  # The sums do not fit beside 12 sequences. Fewer of them take less memory in proportion, so 8 fit.
   almost_full = tpu_memory.MemoryTable(CHIPS, [compiled_step({6: 9.0, 12: 15.99}, {16: 18.0})])
   assert "12 examples" in describe(table=almost_full)
   with_sums = describe(table=almost_full, train_batch_size=192, gradient_accumulation_steps=2)
@@ -150,9 +150,12 @@ def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known()
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("v9", r"--chip=v9: unknown; known: v3, v4, v5litepod, t4, v100, .*, cpu, also with a number"),
+    ("v9", r"--chip=v9: unknown; known: v3, v4, v5litepod, t4, v100, .*, cpu, also with a number, as v3-32 or v100-8"),
+    ("v100-", r"--chip=v100-: unknown; known: "),
+    ("v3-", r"--chip=v3-: unknown; known: "),
     ("v3-0", r"--chip=v3-0: unknown; known: "),
     ("v3-9", r"--chip=v3-9: no TPU has this size: give a multiple of 8 \(v5litepod and v6e: also 1 or 4\)$"),
+    ("v4-4", r"--chip=v4-4: no TPU has this size"),
   ],
 )
 def test_a_wrong_chip_is_one_line(name, message):
@@ -202,7 +205,7 @@ def test_the_committed_table_says_what_its_page_says():
     describe("v3", table, **paper)
   with pytest.raises(UserError, match=r"not even one does"):
     describe("v3", table, model=MODELS["bert_xlarge"])
-  # 8 bytes for each of 1.27 billion parameters, and an eighth of 8 more
+  # Of 1.27 billion parameters, weights and gradients take 8 bytes each; the moments, divided among 8 cores, 1 more.
   divided = describe("v3", table, model=MODELS["bert_xlarge"], length=128, shard_optimizer_state=True)
   assert "gradients and moments take 10.7 of 15.5 GiB, and 31 examples of 128 tokens fit" in divided
   line = describe("v3", table, model=MODELS["bert_large"], train_batch_size=4096, gradient_accumulation_steps=32)

@@ -406,7 +406,7 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   assert results["sentence_order_baseline_accuracy"] == 0.5
 
 
-@pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**5])
+@pytest.mark.parametrize("num_steps", [1, 3, 24, 25, 49, 50, 1234, 10**5, 10**6])
 @pytest.mark.parametrize("seconds_per_step", [0.001, 0.5, 70.0])
 @pytest.mark.parametrize("log_every_steps", [0, 7, 10**9])
 def test_a_run_of_any_length_has_25_to_50_log_lines_and_loses_little_if_it_is_killed(

@@ -119,7 +119,10 @@ def test_other_keys_and_whitespace_words(tmp_path: Path) -> None:
 
 # The content of a file, and the error without the path. A content with {} is JSON lines.
 BAD_FILES = [
-  ("EU NNP B-ORG\nrejects O\n", ", line 2: 2 columns instead of 3: .* the same columns, separated by spaces"),
+  (
+    "EU NNP B-ORG\nrejects O\n",
+    ", line 2: 2 columns instead of 3: give each line the same columns, separated by spaces",
+  ),
   ("EU\tB-ORG\nrejects O\n", ", line 2: 1 column instead of 2: give each line the same columns, separated by tabs"),
   ("EU\nrejects\n", r", line 1: column 0 is both the column of the words and .* \(1 column\): separate"),
   ("EU B-ORG\n\nYork I-LOC\n", ", line 3: tag 'I-LOC' is the first one of the sentence: in BIO a span beg"),
